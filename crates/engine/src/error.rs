@@ -1,0 +1,59 @@
+//! Trouble with an engine; a denial is not one.
+
+use tollbook_ledger::Refusal;
+
+/// What went wrong, and whether the verb was applied.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{kind} (applied: {applied:?})")]
+pub struct EngineError {
+    pub kind: ErrorKind,
+    pub applied: Applied,
+}
+
+/// Whether the verb took effect. After `Unknown` the caller repeats with the same id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Applied {
+    No,
+    Unknown,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ErrorKind {
+    /// A caller's mistake; repeating does not help.
+    #[error("the command was refused: {0}")]
+    Refused(#[from] Refusal),
+    #[error("this engine does not support the verb")]
+    Unsupported,
+    #[error("the shard is not kept here")]
+    NoSuchShard,
+    /// The engine cannot be reached or cannot write.
+    #[error("the engine is away: {0}")]
+    Away(String),
+    #[error("the engine did not answer in time")]
+    Deadline,
+    /// Stored data cannot be read.
+    #[error("stored data is damaged: {0}")]
+    Damaged(String),
+}
+
+impl EngineError {
+    /// The verb was certainly not applied.
+    pub fn not_applied(kind: ErrorKind) -> Self {
+        Self { kind, applied: Applied::No }
+    }
+
+    /// Nobody can say whether the verb was applied.
+    pub fn unknown(kind: ErrorKind) -> Self {
+        Self { kind, applied: Applied::Unknown }
+    }
+}
+
+impl From<Refusal> for EngineError {
+    fn from(refusal: Refusal) -> Self {
+        let kind = match refusal {
+            Refusal::LogFull => ErrorKind::Away("the log is full".to_owned()),
+            other => ErrorKind::Refused(other),
+        };
+        Self::not_applied(kind)
+    }
+}

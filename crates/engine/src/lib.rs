@@ -1,0 +1,71 @@
+//! The port between those who book calls and those who keep the book.
+//!
+//! One trait, one conformance suite (`testing/engine-suite`), any number of adapters. Callers pass durations, never
+//! instants: the engine owns time (L12). Every reply carries the engine's epoch and now. An error says whether the verb
+//! was applied: `No`, or `Unknown`, which means: repeat with the same id.
+//! Knows no driver, no HTTP, no money.
+
+mod error;
+mod journal;
+mod verb;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use error::{Applied, EngineError, ErrorKind};
+pub use journal::{Cursor, JournalRecord, Source};
+pub use tollbook_ledger as ledger;
+use tollbook_ledger::{AccountId, Expired, Renewed, Settled};
+pub use verb::{
+    AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, Profile, ProgressCall, Receipt,
+    RebookCall, Reply, ReleaseCall, RenewCall, Repair, ReserveCall, RestoreCall, RestoredState, SettleCall, Shard,
+    Standing, Verdict,
+};
+
+/// A verb under way.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Reply<T>, EngineError>> + Send + 'a>>;
+
+/// Keeps the book. Object safe; shared by every task of a gateway.
+///
+/// Every verb is atomic within its shard and idempotent by (id, attempt) or by the id it names. A verb that was
+/// answered survives what the engine's durability setting says it survives.
+pub trait Engine: Send + Sync + 'static {
+    /// Decides all legs together: all holds are written, or nothing is (L1, L2).
+    fn reserve<'a>(&'a self, call: &'a ReserveCall) -> Answer<'a, Verdict>;
+    /// Ends attempt n and decides attempt n + 1 in one step; a denial writes nothing at all (L18).
+    fn rebook<'a>(&'a self, call: &'a RebookCall) -> Answer<'a, Verdict>;
+    /// Extends lives and grows holds; one answer per call, in order (L7, L9).
+    fn renew<'a>(&'a self, calls: &'a [RenewCall]) -> Answer<'a, Vec<Renewed>>;
+    /// Replaces plan by fact on forecast accounts. May answer `Unsupported` until the adapter books forecasts.
+    fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()>;
+    /// Posts the truth and writes the entry in the same step (L3–L5, L8).
+    fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled>;
+    /// Frees the holds; `failed` writes the entry, `never_sent` writes none (L3, L6).
+    fn release<'a>(&'a self, call: &'a ReleaseCall) -> Answer<'a, Settled>;
+    /// Expires what is due; one answer per call, in order (L7).
+    fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>>;
+    /// Writes a reservation as its voucher tells, without deciding. May answer `Unsupported` where nothing can be lost.
+    fn restore<'a>(&'a self, call: &'a RestoreCall) -> Answer<'a, ()>;
+    /// Posts a signed difference to a quota, once per id; true if this call did it.
+    fn adjust<'a>(&'a self, call: &'a AdjustCall) -> Answer<'a, bool>;
+
+    /// Balances of the named accounts; `None` for one that was never opened.
+    fn balances<'a>(&'a self, shard: Shard, accounts: &'a [AccountId]) -> Answer<'a, Vec<Option<Balance>>>;
+    /// Holds that are due in a shard, at most `max`, oldest first.
+    fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>>;
+    /// The shards this engine keeps, for those who sweep.
+    fn shards(&self) -> Vec<Shard>;
+    /// Everything about one reservation or one account, for people.
+    fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String>;
+    /// Compares held with the sum of live holds, at most `max` accounts from `cursor` on (L10).
+    fn drift(&self, shard: Shard, cursor: u64, max: usize) -> Answer<'_, Drift>;
+    /// Sets one account's held to the sum confirmed, if its version is still the one seen (L10).
+    fn repair<'a>(&'a self, call: &'a Repair) -> Answer<'a, bool>;
+
+    /// Ended calls on their way to the journal, after `after`, oldest first.
+    fn journal_read(&self, shard: Shard, after: Cursor, max: usize) -> Answer<'_, Vec<JournalRecord>>;
+    /// The journal's store has everything up to `upto`; the engine may forget it.
+    fn journal_trim(&self, shard: Shard, upto: Cursor) -> Answer<'_, ()>;
+    /// Makes everything acknowledged so far durable; at shutdown.
+    fn flush(&self) -> Answer<'_, ()>;
+}

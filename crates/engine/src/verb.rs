@@ -1,0 +1,211 @@
+//! The verbs' arguments and answers, where they are more than the ledger's.
+
+use tollbook_ledger as ledger;
+use tollbook_ledger::{AccountId, Attempt, Measure, Micros, ReleaseWhy, ReservationId, Shape, SubjectId};
+
+/// One of 256 shards: crc32 of the tenant's or pool's id, modulo 256. Fixed when a store is first used.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Shard(pub u8);
+
+/// An answer with the engine's epoch and time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply<T> {
+    pub epoch: u64,
+    pub now: Micros,
+    pub value: T,
+}
+
+/// Measured by the gateway, used for planning streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Profile {
+    /// Time to first llm_token.
+    pub ttft: Micros,
+    /// Microseconds per llm_token.
+    pub pace: Micros,
+}
+
+/// `reserve`.
+#[derive(Clone, Debug)]
+pub struct ReserveCall {
+    pub shard: Shard,
+    pub reserve: ledger::Reserve,
+    pub profile: Profile,
+    /// Priority class; 0 is the highest.
+    pub class: u8,
+    /// The caller queues if denied; sets the accounts' wanted bits.
+    pub waiting: bool,
+}
+
+/// Proof of an admitted reservation; every later verb shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    pub shard: Shard,
+    pub epoch: u64,
+    pub receipt: ledger::Receipt,
+}
+
+impl Receipt {
+    /// What a later verb names.
+    pub fn claim(&self) -> Claim {
+        Claim { shard: self.shard, id: self.receipt.id, attempt: self.receipt.attempt }
+    }
+}
+
+/// Names a reservation in its shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Claim {
+    pub shard: Shard,
+    pub id: ReservationId,
+    pub attempt: Attempt,
+}
+
+/// The answer to `reserve` and `rebook`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Admit(Receipt),
+    Ended(ledger::End),
+    Conflict(usize),
+    /// Ask once more with period starts around the reply's `now`.
+    Recalendar,
+    /// `due` names holds the caller may expire before it asks once more.
+    Deny { denial: ledger::Denial, due: Vec<DueHold> },
+}
+
+/// `rebook`.
+#[derive(Clone, Debug)]
+pub struct RebookCall {
+    pub receipt: Receipt,
+    /// What the ended attempt used, per leg of its receipt; `None` posts nothing.
+    pub actual: Option<Vec<u64>>,
+    /// Journal entry of the ended attempt.
+    pub entry: Option<Vec<u8>>,
+    pub next: ReserveCall,
+}
+
+/// One renewal.
+#[derive(Clone, Copy, Debug)]
+pub struct RenewCall {
+    pub claim: Claim,
+    pub sent: bool,
+    pub life: Micros,
+    pub output_expected: Option<u64>,
+}
+
+/// Facts that replace a plan (forecast booking).
+#[derive(Clone, Debug)]
+pub struct ProgressCall {
+    pub shard: Shard,
+    pub gateway: u64,
+    pub account: AccountId,
+    pub seq: u64,
+    pub base_second: u64,
+    pub delta: Vec<i64>,
+}
+
+/// `settle`.
+#[derive(Clone, Debug)]
+pub struct SettleCall {
+    pub claim: Claim,
+    /// Accounts of the receipt, in its order; lets an adapter declare its keys.
+    pub accounts: Vec<AccountId>,
+    pub actual: Vec<u64>,
+    pub learn: Option<u64>,
+    pub entry: Vec<u8>,
+    /// How long ago the call ended; a claim for an unknown id is journaled as `unbooked`.
+    pub age: Micros,
+}
+
+/// `release`.
+#[derive(Clone, Debug)]
+pub struct ReleaseCall {
+    pub claim: Claim,
+    pub accounts: Vec<AccountId>,
+    pub why: ReleaseWhy,
+    pub entry: Option<Vec<u8>>,
+}
+
+/// One expiry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExpireCall {
+    pub claim: Claim,
+    pub subjects: Vec<SubjectId>,
+}
+
+/// A hold that is due, with what `expire` must declare.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DueHold {
+    pub claim: Claim,
+    pub subjects: Vec<SubjectId>,
+}
+
+/// `restore`.
+#[derive(Clone, Debug)]
+pub struct RestoreCall {
+    pub receipt: Receipt,
+    pub state: RestoredState,
+    pub entry: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RestoredState {
+    Held,
+    Ended { how: ledger::End, posted: Vec<u64> },
+}
+
+/// `adjust`.
+#[derive(Clone, Debug)]
+pub struct AdjustCall {
+    pub shard: Shard,
+    pub adjust: ledger::Adjust,
+    pub entry: Vec<u8>,
+}
+
+/// One account as it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Balance {
+    pub account: AccountId,
+    pub measure: Measure,
+    pub shape: Shape,
+    pub standing: Standing,
+    pub live_holds: u64,
+    pub shadow_denied: u64,
+    pub shadow_demand: u64,
+    /// Changes with every write; `repair` shows it.
+    pub version: u64,
+}
+
+/// Posted and held of the current window or newest period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Start of the newest period (quota), UTC seconds; else 0.
+    pub period: u64,
+    pub posted: i64,
+    pub held: i64,
+    /// Time until the account is empty if nothing else comes.
+    pub reset: Micros,
+}
+
+/// What a person wants to see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inspection {
+    Reservation(ReservationId),
+    Account(AccountId),
+}
+
+/// One batch of the drift check.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Drift {
+    /// Accounts whose held is not the sum of their live holds: (account, period, held, sum, version).
+    pub differences: Vec<(AccountId, u64, i64, i64, u64)>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// `repair`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Repair {
+    pub shard: Shard,
+    pub account: AccountId,
+    pub period: u64,
+    pub version: u64,
+}

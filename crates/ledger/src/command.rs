@@ -1,0 +1,170 @@
+//! What callers ask of the book.
+
+use crate::account::{AccountId, Measure, Shape};
+use crate::id::{Attempt, LimitId, ReservationId};
+use crate::units::Micros;
+
+/// One ceiling tested on a leg's account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    pub id: LimitId,
+    /// In the account's unit.
+    pub ceiling: u64,
+    pub hard: bool,
+    /// Written, never enforced, never shown (L17).
+    pub shadow: bool,
+    /// Post a denied demand too, at most once per bucket (L1, L14).
+    pub count_denied: bool,
+    /// What this limit asks the leg to hold.
+    pub hold: Hold,
+    pub on_expiry: OnExpiry,
+}
+
+/// Which demand a limit wants held.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hold {
+    Expected,
+    Worst,
+}
+
+/// What becomes of a `sent` hold that expires.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum OnExpiry {
+    /// Freed, nothing posted.
+    Release,
+    /// The expected demand is posted.
+    Charge,
+}
+
+/// Digest of key × model (and task tag), or of a model alone for a prior.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EstimatorId(pub u64);
+
+/// Where a leg's expected output comes from. Every kind is bounded by the leg's cap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Estimator {
+    /// Twice an exponential mean, weight 0.3; from `prior` when young, `first` when that is young too.
+    Ema { own: EstimatorId, prior: EstimatorId, first: u64 },
+    /// The output cap.
+    Capped,
+    /// A configured number of llm_tokens.
+    Constant { output: u64 },
+}
+
+/// Up to four consecutive period starts around the engine time of the caller's last reply (L12).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Periods {
+    /// Not a quota.
+    None,
+    /// One period that never ends; its start is 0.
+    Lifetime,
+    /// Starts in UTC seconds, strictly increasing; period i ends where i + 1 begins, so the last one is only an end.
+    Calendar([u64; 4]),
+}
+
+/// One account's part of a reservation: amount = ⌈(base + per_output × e) / 1000⌉ for expected output e.
+#[derive(Clone, Debug)]
+pub struct Leg {
+    pub account: AccountId,
+    pub measure: Measure,
+    pub shape: Shape,
+    pub periods: Periods,
+    /// Thousandths of the account's unit, independent of the output.
+    pub base: u64,
+    /// Thousandths of the account's unit per llm_token of output.
+    pub per_output: u64,
+    /// Output cap of the call in llm_tokens, all choices together.
+    pub cap: u64,
+    /// Finished worst-case amount in the account's unit.
+    pub worst: u64,
+    pub estimator: Estimator,
+    /// Give `requests` back when the call failed upstream (L6).
+    pub refund_failed: bool,
+    /// All limits over this account that match the call; at least one, at most [`crate::units::LIMITS_PER_LEG_MAX`].
+    pub limits: Vec<Limit>,
+}
+
+/// Hold the demand of one call on every leg, all or nothing (L1).
+#[derive(Clone, Debug)]
+pub struct Reserve {
+    pub id: ReservationId,
+    pub attempt: Attempt,
+    pub life: Micros,
+    pub legs: Vec<Leg>,
+    /// What `expire` needs to write a journal entry; opaque here, at most [`crate::units::CONTEXT_MAX`] bytes.
+    pub context: Vec<u8>,
+}
+
+/// Extend the life of one live reservation, and grow it (L7, L9).
+#[derive(Clone, Copy, Debug)]
+pub struct Renew {
+    pub id: ReservationId,
+    pub attempt: Attempt,
+    pub life: Micros,
+    /// The call left the gateway; the first such renewal makes the reservation `sent`.
+    pub sent: bool,
+    /// The output now expected in all, if it outgrew the estimate.
+    pub growth: Growth,
+}
+
+/// What a renewal says of the call's output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Growth {
+    Unchanged,
+    /// llm_tokens now expected in all.
+    Output(u64),
+}
+
+/// End an attempt with the truth (L3, L4, L5, L8).
+#[derive(Clone, Debug)]
+pub struct Settle {
+    pub id: ReservationId,
+    pub attempt: Attempt,
+    /// One finished amount per leg, in the order of the reservation's legs.
+    pub actual: Vec<u64>,
+    /// True output to learn from; only what a provider reported.
+    pub learn: Option<u64>,
+}
+
+/// End an attempt without usage (L3, L6, L8).
+#[derive(Clone, Copy, Debug)]
+pub struct Release {
+    pub id: ReservationId,
+    pub attempt: Attempt,
+    pub why: ReleaseWhy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReleaseWhy {
+    /// The call never left the gateway: `requests` are given back.
+    NeverSent,
+    /// The provider refused: `requests` are kept unless the leg says `refund_failed`.
+    Failed,
+}
+
+/// Expire one reservation if it is due (L7).
+#[derive(Clone, Copy, Debug)]
+pub struct ExpireOne {
+    pub id: ReservationId,
+    pub attempt: Attempt,
+}
+
+/// End attempt n and decide attempt n + 1 in one step (L18).
+#[derive(Clone, Debug)]
+pub struct Rebook {
+    pub ended: Attempt,
+    /// What attempt n used, one amount per leg of it; `None` posts nothing.
+    pub actual: Option<Vec<u64>>,
+    /// Attempt n + 1; same id.
+    pub reserve: Reserve,
+}
+
+/// Post a signed difference to a quota, once per `id` (L8, L16).
+#[derive(Clone, Copy, Debug)]
+pub struct Adjust {
+    pub id: u128,
+    pub account: AccountId,
+    /// Start of the period, UTC seconds; 0 for lifetime.
+    pub period: u64,
+    pub delta: i64,
+}

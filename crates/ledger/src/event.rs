@@ -1,0 +1,1 @@
+//! Decided effects, as the log keeps them.

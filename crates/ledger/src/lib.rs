@@ -1,0 +1,25 @@
+//! The book: accounts, reservations, and the verbs that move amounts between held and posted.
+//!
+//! Pure and total: no I/O, no clock, no randomness, no floats; time is an argument, every verb answers.
+//! Invariants: the rules L1–L18 of `docs/spec/ledger.md`. Every verb decides first, hands one [`event::Event`] to
+//! the caller's log, and only then applies it; applying cannot fail, so a book is the fold of its events.
+//! When the log refuses an event, the verb changed nothing and says so.
+
+pub mod account;
+pub mod command;
+pub mod event;
+pub mod id;
+pub mod reply;
+pub mod units;
+
+pub use account::{AccountId, Measure, Shape, SubjectId, Weights};
+pub use command::{
+    Adjust, Estimator, EstimatorId, ExpireOne, Growth, Hold, Leg, Limit, OnExpiry, Periods, Rebook, Release,
+    ReleaseWhy, Renew, Reserve, Settle,
+};
+pub use id::{Attempt, LimitId, ReservationId};
+pub use reply::{
+    Binding, DenyKind, Denial, Due, End, Expired, LegReceipt, Met, Posted, Receipt, Refusal, Renewed, Settled, Verdict,
+    Wait,
+};
+pub use units::{AMOUNT_MAX, LEGS_MAX, Micros};

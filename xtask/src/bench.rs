@@ -1,0 +1,30 @@
+//! Runs the benches against release builds of the programs that they measure.
+
+use std::ffi::OsString;
+
+use anyhow::{Result, bail};
+
+use crate::repo::Repo;
+use crate::run::Console;
+
+/// What is measured, what measures, and what stands in for the provider.
+const PACKAGES: [&str; 3] = ["tollbook-server", "tollbook-bench", "tollbook-mock-upstream"];
+
+pub fn bench(repo: &Repo, console: &Console, args: &[OsString]) -> Result<()> {
+    let (packages, target) = repo.metadata()?;
+    if !packages.iter().any(|package| package.name == "tollbook-bench") {
+        bail!("there is no package tollbook-bench");
+    }
+    let mut build = repo.cargo();
+    build.args(["build", "--release", "--bins"]);
+    for name in PACKAGES.iter().filter(|name| packages.iter().any(|package| package.name == **name)) {
+        build.args(["--package", name]);
+    }
+    console.run(&mut build)?;
+    let program = target.join("release").join("tollbook-bench");
+    let mut run = repo.command(&program.to_string_lossy());
+    if args.is_empty() {
+        run.arg("all");
+    }
+    console.run(run.args(args))
+}

@@ -1,0 +1,64 @@
+//! Entry point of `cargo xtask`: parses the command line and hands over to the library.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::repo::Repo;
+use xtask::run::Console;
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Install what the tests need, pinned; does nothing where it is already there.
+    ///
+    /// Makes a Python environment with the packages of testing/e2e/python/requirements.txt, looks for the
+    /// other programs, and installs cargo-nextest if it is missing or too old.
+    Setup,
+    /// Check the source itself: rooms and arrows, pure rooms, sizes, words, documents and links.
+    Tidy,
+    /// Run all tests: setup, format, tidy, clippy, build, tests, doctests, licences, generated documents.
+    Test {
+        /// Leave out setup, the end-to-end tests, the simulation, doctests, licences and documents.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Build in release mode and run the benches; arguments go to tollbook-bench.
+    Bench {
+        /// Arguments for tollbook-bench (default: all).
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Write the generated pages of docs/reference from the built program.
+    Docs {
+        /// Write nothing; fail if a page differs.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let console = Console::new();
+    let done = Repo::here().and_then(|repo| match cli.command {
+        Task::Setup => xtask::setup::setup(&repo, &console),
+        Task::Tidy => xtask::tidy::tidy(&repo, &console),
+        Task::Test { quick } => xtask::pipeline::test(&repo, &console, quick),
+        Task::Bench { args } => xtask::bench::bench(&repo, &console, &args),
+        Task::Docs { check } => xtask::docs::docs(&repo, &console, check),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            console.line(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! All tests, in the order in which a failure costs least: what is quick and often wrong comes first.
+
+use anyhow::Result;
+
+use crate::repo::Repo;
+use crate::run::{Console, in_ci, output};
+use crate::{docs, setup, tidy};
+
+/// What `cargo xtask test` does; the first failure ends it.
+pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
+    let (_, target) = repo.metadata()?;
+    let cargo = |args: &[&str]| {
+        let mut command = repo.cargo();
+        command.args(args).env("TOLLBOOK_E2E_VENV", setup::venv(&target));
+        if in_ci() {
+            // Nothing is built twice in CI, so what incremental builds keep is waste.
+            command.env("CARGO_INCREMENTAL", "0");
+        }
+        console.run(&mut command)
+    };
+    if !quick {
+        console.step("setup", || setup::setup(repo, console))?;
+    }
+    console.step("format", || cargo(&["fmt", "--all", "--check"]))?;
+    console.step("tidy", || tidy::tidy(repo, console))?;
+    console.step("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // One build for programs and tests: other selections of packages would build dependencies anew.
+    console.step("build", || cargo(&["build", "--workspace", "--bins", "--tests"]))?;
+    if !quick {
+        console.step("documents", || docs::check(repo, console, &target))?;
+        console.step("licences", || deny(repo, console))?;
+        console.step("doctests", || cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
+    }
+    // Last, so that the summary of the tests is what a run ends with.
+    let profile = match (quick, in_ci()) {
+        (true, _) => "quick",
+        (false, true) => "ci",
+        (false, false) => "default",
+    };
+    console.step("tests", || cargo(&["nextest", "run", "--workspace", "--profile", profile]))
+}
+
+/// Licences, bans and sources; advisories too where their database can be fetched.
+fn deny(repo: &Repo, console: &Console) -> Result<()> {
+    if output(repo.cargo().args(["deny", "--version"])).is_err() {
+        console.line("    skipped: cargo-deny is not installed (cargo install cargo-deny --locked)");
+        return Ok(());
+    }
+    // Advisories change without a commit of ours: `cargo deny check advisories` is for a nightly run.
+    console.run(repo.cargo().args(["deny", "--all-features", "check", "bans", "licenses", "sources"]))
+}

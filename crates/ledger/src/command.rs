@@ -167,4 +167,14 @@ pub struct Adjust {
     /// Start of the period, UTC seconds; 0 for lifetime.
     pub period: u64,
     pub delta: i64,
+    /// Opens the account and the period if they do not exist yet (opening totals of a new quota, L16).
+    pub opening: Option<Opening>,
+}
+
+/// What `adjust` needs to open a quota's period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    pub measure: Measure,
+    /// End of the period, UTC seconds; `u64::MAX` for lifetime.
+    pub end: u64,
 }

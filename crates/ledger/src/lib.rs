@@ -6,6 +6,7 @@
 //! When the log refuses an event, the verb changed nothing and says so.
 
 pub mod account;
+pub mod book;
 pub mod command;
 pub mod event;
 pub mod id;
@@ -13,13 +14,15 @@ pub mod reply;
 pub mod units;
 
 pub use account::{AccountId, Measure, Shape, SubjectId, Weights};
+pub use book::Book;
 pub use command::{
-    Adjust, Estimator, EstimatorId, ExpireOne, Growth, Hold, Leg, Limit, OnExpiry, Periods, Rebook, Release,
-    ReleaseWhy, Renew, Reserve, Settle,
+    Adjust, Estimator, EstimatorId, ExpireOne, Growth, Hold, Leg, Limit, OnExpiry, Opening, Periods, Rebook,
+    Release, ReleaseWhy, Renew, Reserve, Settle,
 };
+pub use event::{Event, Full, Log};
 pub use id::{Attempt, LimitId, ReservationId};
 pub use reply::{
-    Binding, DenyKind, Denial, Due, End, Expired, LegReceipt, Met, Posted, Receipt, Refusal, Renewed, Settled, Verdict,
-    Wait,
+    Alarms, Balance, Binding, Denial, DenyKind, Drift, Due, End, Expired, LegReceipt, Met, Posted,
+    PruneCount, Receipt, Refusal, Renewed, Settled, Verdict, Wait,
 };
 pub use units::{AMOUNT_MAX, LEGS_MAX, Micros};

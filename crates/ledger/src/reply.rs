@@ -1,6 +1,6 @@
 //! What the book answers.
 
-use crate::account::AccountId;
+use crate::account::{AccountId, Measure, Shape};
 use crate::id::{Attempt, LimitId, ReservationId};
 use crate::units::Micros;
 
@@ -43,7 +43,7 @@ pub struct LegReceipt {
     pub posted: i64,
     /// All live holds on the account, this one included.
     pub held_total: i64,
-    /// Time until the account is empty if nothing else comes.
+    /// Time until the account is empty if nothing else comes; `Micros::MAX` for lifetime.
     pub reset: Micros,
     /// A shadow limit of this leg would have denied (L17).
     pub shadow_denied: bool,
@@ -133,7 +133,8 @@ pub struct Settled {
     pub before: Met,
     /// Per leg: what was posted above the amount last decided; 0 where nothing was posted.
     pub overrun: Vec<u64>,
-    /// What this claim posted to quotas: (account, period, signed amount).
+    /// What the attempt has charged to quotas as this claim leaves it, `requests` posted at the door included; for a
+    /// late claim the difference to what expiry charged. Zeros are left out.
     pub posted: Vec<Posted>,
     /// Engine time of the admission; 0 when unknown.
     pub admitted: Micros,
@@ -161,7 +162,12 @@ pub enum Renewed {
 /// The answer to one expiry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Expired {
-    Expired { posted: Vec<Posted>, context: Vec<u8>, admitted: Micros },
+    /// `posted` as in [`Settled`].
+    Expired {
+        posted: Vec<Posted>,
+        context: Vec<u8>,
+        admitted: Micros,
+    },
     NotDue,
     Ended(End),
     Unknown,
@@ -186,9 +192,74 @@ pub enum Refusal {
     Context,
     #[error("one amount per leg is needed")]
     ActualCount,
+    /// Rebook: the next attempt is not above the one that ended.
+    #[error("the next attempt is not above the ended one")]
+    Attempt,
     #[error("the account does not exist or is no quota")]
     NoSuchQuota,
     /// The caller's log took no event; nothing was changed.
     #[error("the log is full")]
     LogFull,
+}
+
+/// One account as it stands; of a quota, the newest period if it has not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Balance {
+    pub account: AccountId,
+    pub measure: Measure,
+    pub shape: Shape,
+    /// Start and end in UTC seconds; `None`: no quota, or no period has been opened since the last one ended.
+    pub period: Option<(u64, u64)>,
+    pub posted: i64,
+    pub held: i64,
+    /// Live reservations with a leg on the account.
+    pub live_holds: u32,
+    /// Time until the account is empty if nothing else comes; `Micros::MAX` for lifetime.
+    pub reset: Micros,
+    pub shadow_denied: u64,
+    pub shadow_demand: u64,
+    /// Changes with every write to `held`.
+    pub version: u32,
+}
+
+/// `held` of one account or period differs from the sum of its live holds (L10).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drift {
+    pub account: AccountId,
+    /// Quota: start of the period; else 0.
+    pub period: u64,
+    pub held: i64,
+    pub sum: i64,
+    /// The account's version when this was seen; `repair` does nothing under another one.
+    pub version: u32,
+}
+
+/// What one call of `prune` forgot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PruneCount {
+    pub tombstones: u32,
+    pub adjusts: u32,
+    pub estimators: u32,
+    pub accounts: u32,
+}
+
+/// Things that should not happen, counted since the book was made. Not part of its state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Alarms {
+    /// Decisions that met a negative `held` (L11).
+    pub negative_held: u64,
+    /// Rings restarted because the clock stepped back by more than two windows (L12).
+    pub ring_restarts: u64,
+    /// Events stamped before the one they follow.
+    pub clock_steps_back: u64,
+    /// Claims for ids not known (L8).
+    pub unknown_claims: u64,
+    /// Postings to periods that had been dropped.
+    pub dropped_postings: u64,
+    /// Requests that could not be given back in full (L6).
+    pub dropped_refunds: u64,
+    /// Amounts cut at 2^53 − 1.
+    pub saturated: u64,
+    /// Events that did not fit the book.
+    pub misfits: u64,
 }

@@ -167,6 +167,8 @@ pub enum Expired {
         posted: Vec<Posted>,
         context: Vec<u8>,
         admitted: Micros,
+        /// False: it expired at the door and everything was given back; no entry is written.
+        sent: bool,
     },
     NotDue,
     Ended(End),

@@ -8,7 +8,7 @@ use crate::repo::Repo;
 use crate::run::Console;
 
 /// What is measured, what measures, and what stands in for the provider.
-const PACKAGES: [&str; 3] = ["tollbook-server", "tollbook-bench", "tollbook-mock-upstream"];
+const PACKAGES: [&str; 3] = ["tollbook", "tollbook-bench", "tollbook-mock-upstream"];
 
 pub fn bench(repo: &Repo, console: &Console, args: &[OsString]) -> Result<()> {
     let (packages, target) = repo.metadata()?;

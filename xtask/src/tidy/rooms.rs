@@ -108,8 +108,10 @@ pub(super) fn manifests(tree: &Tree, out: &mut Vec<Finding>) {
                 report(format!("'{field}.workspace = true' is missing"));
             }
         }
+        // The program's package has the program's name, so that `cargo run` and `cargo install` say it.
+        let named = |room: &str| if room == "server" { "tollbook".to_owned() } else { format!("{PREFIX}{room}") };
         if let Some((room, _)) = room(package)
-            && package.name != format!("{PREFIX}{room}")
+            && package.name != named(&room)
         {
             report(format!("the package is named '{}', its folder '{room}'", package.name));
         }

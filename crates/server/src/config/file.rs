@@ -1,0 +1,683 @@
+//! The configuration file as it is written: field names, forms and defaults, no meaning.
+//!
+//! The comments here are the help of `tollbook schema` and of `docs/reference/configuration.md`.
+//! Unknown fields are mistakes everywhere. Absent and null are the same.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::values::{Decimal, Secret, Size, Span};
+
+/// `tollbook.yaml`: one gateway process. Any value may hold `${VARIABLE}` or `${VARIABLE:-default}`, replaced from the
+/// environment at start; `$${` stands for a literal `${`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "tollbook.yaml")]
+pub struct File {
+    /// Address where clients come in. Port 0 takes a free port.
+    #[serde(default = "default_listen")]
+    pub listen: String,
+    /// The operator's listener. It stays closed without a key.
+    #[serde(default)]
+    pub admin: Admin,
+    /// Folder for the book's log, the journal and the spool. Relative to this file.
+    #[serde(default = "default_data_dir")]
+    pub data_dir: PathBuf,
+    /// Where the book is kept.
+    #[serde(default)]
+    pub engine: Engine,
+    /// How the gateway logs. No log line holds a prompt or a key.
+    #[serde(default)]
+    pub log: Log,
+    /// Bounds on what one client or one answer may take.
+    #[serde(default)]
+    pub http: Http,
+    /// Time limits; they are about silence, not about duration, unless they say so.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// Mixed into the hashes of keys, so that a stolen file gives no key away. Changing it makes every key invalid.
+    #[serde(default)]
+    pub key_pepper: Option<Secret>,
+    /// File that holds `key_pepper`.
+    #[serde(default)]
+    pub key_pepper_file: Option<PathBuf>,
+    /// Providers' accounts.
+    pub upstreams: Vec<Upstream>,
+    /// What clients may ask for.
+    pub models: Vec<Model>,
+    /// Price of every model that has none. Without it, a limit on `cost` refuses calls to models without a price.
+    #[serde(default)]
+    pub default_price: Option<Price>,
+    /// Who may ask.
+    #[serde(default)]
+    pub tenants: Vec<Tenant>,
+}
+
+fn default_listen() -> String {
+    "127.0.0.1:8080".to_owned()
+}
+
+fn default_data_dir() -> PathBuf {
+    PathBuf::from("./tollbook-data")
+}
+
+/// The operator's listener: `explain` and the accounts.
+#[derive(Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Address of the operator's listener.
+    pub listen: String,
+    /// The operator's key, sent as a bearer key. Without one the listener is not opened.
+    #[serde(skip_serializing)]
+    pub api_key: Option<Secret>,
+    /// File that holds `api_key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key_file: Option<PathBuf>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:8081".to_owned(), api_key: None, api_key_file: None }
+    }
+}
+
+/// Where the book is kept: in this process, with a log on disk.
+#[derive(Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Engine {
+    /// When a booking counts as written.
+    pub durability: Durability,
+}
+
+/// When a booking counts as written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Once it is in the log file's pages: survives a crash of the process; a power cut loses at most the last 50 ms.
+    #[default]
+    Mapped,
+    /// Once it is on the disk: survives a power cut, and costs the time of a disk write.
+    Fsync,
+}
+
+/// How the gateway logs.
+#[derive(Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// The least severe level that is written.
+    pub level: LogLevel,
+    /// The form of a line.
+    pub format: LogFormat,
+}
+
+/// Severity, from the worst down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+}
+
+/// The form of a log line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    #[default]
+    Auto,
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Bounds on what one client or one answer may take.
+#[derive(Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Http {
+    /// Largest request body; above it 413.
+    pub body_max: Size,
+    /// Sum of the request bodies held at once; above it new bodies wait.
+    pub bodies_in_flight_max: Size,
+    /// All header lines of a request together.
+    pub head_max: Size,
+    /// Most header lines of a request.
+    pub headers_max: u32,
+    /// Largest answer that is not streamed; above it 502.
+    pub answer_max: Size,
+    /// Connections accepted at once.
+    pub connections_max: u32,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            body_max: Size(32 << 20),
+            bodies_in_flight_max: Size(1 << 30),
+            head_max: Size(64 << 10),
+            headers_max: 100,
+            answer_max: Size(64 << 20),
+            connections_max: 16_384,
+        }
+    }
+}
+
+/// Time limits; they are about silence, not about duration, unless they say so.
+#[derive(Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// A client's request head, from its first byte or from the end of the answer before it.
+    pub head: Span,
+    /// Silence while a request body arrives.
+    pub body_silence: Span,
+    /// A client that takes no byte of its answer.
+    pub write_stall: Span,
+    /// How long a shutdown lets calls finish: a duration.
+    pub drain: Span,
+    /// How long the answer of a buffered call is awaited after its client left: a duration.
+    pub detached: Span,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            head: Span::from_secs(10),
+            body_silence: Span::from_secs(30),
+            write_stall: Span::from_secs(30),
+            drain: Span::from_secs(30),
+            detached: Span::from_secs(120),
+        }
+    }
+}
+
+/// One account with a provider.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upstream {
+    /// Named by models.
+    pub name: String,
+    /// The shapes this provider speaks.
+    pub dialect: Dialect,
+    /// Scheme, host and path before the dialect's own, as `https://api.openai.com/v1` or `https://api.anthropic.com/v1`.
+    pub base_url: String,
+    /// Our key with this provider; without one none is sent.
+    #[serde(default)]
+    pub api_key: Option<Secret>,
+    /// File that holds `api_key`.
+    #[serde(default)]
+    pub api_key_file: Option<PathBuf>,
+    /// Tries after the first one; only before the first byte of an answer.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+    /// Whether the provider knows `stream_options.include_usage`.
+    #[serde(default = "yes")]
+    pub asks_usage: bool,
+    /// Time limits towards this provider.
+    #[serde(default)]
+    pub timeouts: UpstreamTimeouts,
+}
+
+fn default_retries() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The shapes of requests and answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// `POST /chat/completions`, as OpenAI and many others serve it.
+    Openai,
+    /// `POST /messages`, as Anthropic serves it.
+    Anthropic,
+}
+
+/// Time limits towards a provider.
+#[derive(Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTimeouts {
+    /// To open a connection, TLS included.
+    pub connect: Span,
+    /// From the end of a request to the head of its answer.
+    pub first_byte: Span,
+    /// Between two pieces of an answer.
+    pub silence: Span,
+    /// An idle connection is closed after this.
+    pub idle: Span,
+}
+
+impl Default for UpstreamTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Span::from_secs(5),
+            first_byte: Span::from_secs(120),
+            silence: Span::from_secs(60),
+            idle: Span::from_secs(15),
+        }
+    }
+}
+
+/// A model as clients name it, and where it is served.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// What clients put into `model`.
+    pub name: String,
+    /// The upstream that serves it.
+    pub upstream: String,
+    /// The model's name there; the same name if absent.
+    #[serde(default)]
+    pub upstream_model: Option<String>,
+    /// How its llm_tokens are counted before a provider has told.
+    #[serde(default)]
+    pub vocabulary: Vocabulary,
+    /// Most llm_tokens of input and output together; usage above it is not believed.
+    #[serde(default)]
+    pub context: Option<u64>,
+    /// Bounds of its output.
+    #[serde(default)]
+    pub output: Output,
+    /// What it costs. An explicit 0 is free; no price at all is unknown.
+    #[serde(default)]
+    pub price: Option<Price>,
+    /// The provider's own limits on us: pool limits, across tenants.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+}
+
+/// How llm_tokens are counted before a provider has told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Vocabulary {
+    /// OpenAI since GPT-4o; counted exactly where it matters.
+    O200k,
+    /// OpenAI before GPT-4o; counted exactly where it matters.
+    Cl100k,
+    /// Anthropic.
+    Claude,
+    /// Qwen.
+    Qwen,
+    /// DeepSeek.
+    Deepseek,
+    /// A cautious mean, corrected by what the provider reports.
+    #[default]
+    Unknown,
+}
+
+/// Bounds of a model's output, in llm_tokens.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Output {
+    /// Cap assumed for a call that sends none; 4096 if absent. A missing cap is never unlimited.
+    pub default: Option<u64>,
+    /// Largest cap; what a client asks above it counts as this.
+    pub max: Option<u64>,
+}
+
+/// Prices in the currency of the ceilings. `cached` and the cache writes cost as `input` if absent.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// How many llm_tokens the prices below are for.
+    #[serde(default)]
+    pub unit: PriceUnit,
+    /// Input that is not from a cache.
+    pub input: Decimal,
+    /// Input read from the provider's cache.
+    #[serde(default)]
+    pub cached: Option<Decimal>,
+    /// Input written into the provider's cache.
+    #[serde(default)]
+    pub cache_write: Option<Decimal>,
+    /// Input written into the provider's cache for an hour.
+    #[serde(default)]
+    pub cache_write_1h: Option<Decimal>,
+    /// Output, reasoning included.
+    pub output: Decimal,
+    /// Sound that is sent.
+    #[serde(default)]
+    pub audio_input: Option<Decimal>,
+    /// Sound that is received.
+    #[serde(default)]
+    pub audio_output: Option<Decimal>,
+    /// One web search, in whole currency units.
+    #[serde(default)]
+    pub web_search: Option<Decimal>,
+}
+
+/// How many llm_tokens a price is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PriceUnit {
+    /// A million.
+    #[default]
+    Million,
+    /// A single one.
+    One,
+}
+
+/// Who is charged: a customer, a department. Limits of a tenant bind all its projects and keys together.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tenant {
+    /// Unique name.
+    pub id: String,
+    /// Time zone of its quotas, as `Europe/Amsterdam`; UTC if absent.
+    #[serde(default)]
+    pub zone: Option<String>,
+    /// Limits on everything this tenant does.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+    /// Parts of a tenant, with keys.
+    #[serde(default)]
+    pub projects: Vec<Project>,
+    /// Fixed business services; a call names one in the header `x-tollbook-service`.
+    #[serde(default)]
+    pub services: Vec<Service>,
+}
+
+/// A part of a tenant.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Project {
+    /// Unique in its tenant.
+    pub id: String,
+    /// Limits on everything this project does.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+    /// What clients show to be let in.
+    #[serde(default)]
+    pub keys: Vec<Key>,
+}
+
+/// What a client shows to be let in. The accounts hang on `id`, so a new secret starts no new budget.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// Unique in the whole file.
+    pub id: String,
+    /// The secret's hash, as `tollbook keys new` prints it.
+    #[serde(default)]
+    pub hash: Option<String>,
+    /// The secret itself, instead of `hash`; for tests and `${VARIABLE}`s.
+    #[serde(default)]
+    pub secret: Option<Secret>,
+    /// Models this key may use; all if absent.
+    #[serde(default)]
+    pub models: Option<Vec<String>>,
+    /// Limits on this key alone.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+    /// Refuse this key.
+    #[serde(default)]
+    pub disabled: bool,
+    /// Refuse this key from this instant on, as `2027-01-01T00:00:00Z`; the zone must be given.
+    #[serde(default)]
+    pub expires: Option<String>,
+}
+
+/// A fixed business service of a tenant.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// Unique in its tenant.
+    pub id: String,
+    /// Calls per calendar minute.
+    #[serde(default)]
+    pub rpm: Option<u64>,
+    /// llm_tokens per calendar minute.
+    #[serde(default)]
+    pub tpm: Option<u64>,
+    /// Whether the service takes calls.
+    #[serde(default)]
+    pub status: Status,
+    /// More limits on this service.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+}
+
+/// Whether a service takes calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It does.
+    #[default]
+    On,
+    /// Its calls are refused.
+    Off,
+}
+
+/// One rule. All limits that match a call bind it; none overrides another. `window` makes it a rate, `period` a quota
+/// (on `cost`: a budget), neither a bound on what is in flight at once.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// Shown in refusals and in `check`; made from the rest if absent.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// What is counted.
+    pub measure: Measure,
+    /// Rate: a rolling window, 1 s to 24 h.
+    #[serde(default)]
+    pub window: Option<Span>,
+    /// Rate: width of the window's buckets; a sixtieth of the window, at least 1 s, if absent.
+    #[serde(default)]
+    pub bucket: Option<Span>,
+    /// Rate: how the buckets are summed.
+    #[serde(default)]
+    pub weights: Option<Weights>,
+    /// Quota: a calendar period.
+    #[serde(default)]
+    pub period: Option<Period>,
+    /// Quota: time zone of the period; the tenant's if absent.
+    #[serde(default)]
+    pub zone: Option<String>,
+    /// Quota: the day a week (`monday`) or a month (`1` to `31`) begins on.
+    #[serde(default)]
+    pub anchor: Option<String>,
+    /// The most that fits: whole, on `cost` in currency units. Absent or null: no limit. 0: nothing passes.
+    #[serde(default)]
+    pub ceiling: Option<Decimal>,
+    /// Whether it may be exceeded by what is not known at the door. Rates and concurrency are soft, quotas hard.
+    #[serde(default)]
+    pub strictness: Option<Strictness>,
+    /// What a call holds; `worst` where hard, else `expected`.
+    #[serde(default)]
+    pub hold: Option<Hold>,
+    /// Times the hold, as `1.25`; 1 if absent.
+    #[serde(default)]
+    pub hold_factor: Option<Decimal>,
+    /// What becomes of a hold whose gateway died; `charge` where hard, else `release`.
+    #[serde(default)]
+    pub on_expiry: Option<OnExpiry>,
+    /// What happens while the book cannot be reached; `closed` where hard, else `local`.
+    #[serde(default)]
+    pub when_away: Option<WhenAway>,
+    /// Only calls to this model.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Which llm_tokens count how much.
+    #[serde(default)]
+    pub meter: Option<Meter>,
+    /// Where the expected output comes from.
+    #[serde(default)]
+    pub estimator: Option<Estimator>,
+    /// Count, but refuse nothing.
+    #[serde(default)]
+    pub shadow: bool,
+    /// Count refused calls too.
+    #[serde(default)]
+    pub count_denied: bool,
+    /// Give `requests` back when the provider failed.
+    #[serde(default)]
+    pub refund_failed: bool,
+    /// Quota: what a limit that is added in mid-period starts from.
+    #[serde(default)]
+    pub opening: Option<Opening>,
+    /// Rate: how llm_tokens are booked. `forecast` is not built yet.
+    #[serde(default)]
+    pub booking: Option<Booking>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Calls.
+    Requests,
+    /// Input and output llm_tokens.
+    Tokens,
+    /// Input llm_tokens.
+    InputTokens,
+    /// Output llm_tokens.
+    OutputTokens,
+    /// Money.
+    Cost,
+    /// Calls in flight.
+    Concurrency,
+}
+
+/// How the buckets of a window are summed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// All of them whole.
+    Whole,
+    /// The oldest by the part that is still inside.
+    Oldest,
+    /// Each less the older it is.
+    Decay,
+}
+
+/// A calendar period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Period {
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Lifetime,
+}
+
+/// Whether a limit may be exceeded by what is not known at the door.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Strictness {
+    /// A little, by a call that was already let in.
+    Soft,
+    /// No: the worst case must fit.
+    Hard,
+}
+
+/// What a call holds while it is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// What it will probably use.
+    Expected,
+    /// The most it can use.
+    Worst,
+}
+
+/// What becomes of a hold whose gateway died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExpiry {
+    /// It is freed.
+    Release,
+    /// What was expected is charged.
+    Charge,
+}
+
+/// What happens while the book cannot be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenAway {
+    /// A local share of the limit binds.
+    Local,
+    /// Calls are refused.
+    Closed,
+    /// Calls pass.
+    Open,
+}
+
+/// Which llm_tokens count how much. Weights are decimals with up to three places.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Meter {
+    /// Whether input from a cache counts; shorthand for `cache_read: 1` or `0`.
+    pub cached: Option<Cached>,
+    /// Weight of input that is not from a cache; 1 if absent.
+    pub input: Option<Decimal>,
+    /// Weight of input from a cache; 1 if absent.
+    pub cache_read: Option<Decimal>,
+    /// Weight of input written into a cache; 1 if absent.
+    pub cache_write: Option<Decimal>,
+    /// Weight of output; 1 if absent.
+    pub output: Option<Decimal>,
+}
+
+/// Whether input from a cache counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cached {
+    /// It does.
+    Include,
+    /// It does not.
+    Exclude,
+}
+
+/// Where the expected output comes from.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Estimator {
+    /// The way it is found.
+    pub kind: EstimatorKind,
+    /// For `constant`: that many llm_tokens. For `ema`: what the first calls are expected to use.
+    #[serde(default)]
+    pub output: Option<u64>,
+}
+
+/// The way the expected output is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EstimatorKind {
+    /// Twice a moving mean of what this key and model used.
+    Ema,
+    /// The call's output cap.
+    Capped,
+    /// A fixed number.
+    Constant,
+}
+
+/// What a quota that is added in mid-period starts from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Opening {
+    /// What the journal knows of the period.
+    Journal,
+    /// Nothing.
+    Zero,
+}
+
+/// How llm_tokens are booked on a rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Booking {
+    /// Held until the call ends.
+    Held,
+    /// Planned over the seconds in which they will stream. Not built yet.
+    Forecast,
+}

@@ -1,0 +1,75 @@
+//! Reads `tollbook.yaml`: text, tree, environment, typed file, domain.
+//!
+//! Each step names all mistakes it can, with line and column, and hands on only what has none.
+
+mod environment;
+pub mod file;
+mod node;
+mod problem;
+mod read;
+pub mod values;
+
+use std::path::Path;
+
+pub use environment::Lookup;
+pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
+pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
+
+use node::Node;
+
+/// A file's form, and where each part of it stands.
+#[derive(Debug)]
+pub struct Source {
+    name: String,
+    root: Node,
+}
+
+impl Source {
+    /// Names mistakes by the paths of the parts at fault.
+    pub fn report(&self, mistakes: Vec<(String, String, String)>) -> Report {
+        let place = |(path, what, help): (String, String, String)| Problem {
+            place: self.root.locate(&path),
+            path,
+            what,
+            help,
+        };
+        Report::new(&self.name, mistakes.into_iter().map(place).collect())
+    }
+}
+
+/// Reads a file from disk.
+pub fn read_file(path: &Path, lookup: Lookup<'_>) -> Result<(file::File, Source), LoadError> {
+    let name = path.display().to_string();
+    let fail = |source| LoadError::Read { file: name.clone(), source };
+    let length = std::fs::metadata(path).map_err(fail)?.len();
+    if length > FILE_BYTES_MAX {
+        let what = format!("larger than {FILE_BYTES_MAX} bytes");
+        return Err(fail(std::io::Error::new(std::io::ErrorKind::FileTooLarge, what)));
+    }
+    let text = std::fs::read_to_string(path).map_err(fail)?;
+    read_text(&name, &text, lookup).map_err(LoadError::Invalid)
+}
+
+/// Reads a file's text; `name` stands for it in messages.
+pub fn read_text(name: &str, text: &str, lookup: Lookup<'_>) -> Result<(file::File, Source), Report> {
+    let report = |problems| Report::new(name, problems);
+    let parsed = node::parse(text).map_err(|problem| report(vec![problem]))?;
+    let Some(mut root) = parsed else {
+        let what = "the file is empty".to_owned();
+        let help = "see docs/config.example.yaml".to_owned();
+        let place = Place { line: 1, column: 1 };
+        return Err(report(vec![Problem { place, path: String::new(), what, help }]));
+    };
+    let mut problems = Vec::new();
+    environment::interpolate(&mut root, "", lookup, &mut problems);
+    if !problems.is_empty() {
+        return Err(report(problems));
+    }
+    let typed = read::read(&root).map_err(report)?;
+    Ok((typed, Source { name: name.to_owned(), root }))
+}
+
+/// The JSON Schema of the file.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(file::File).to_value()
+}

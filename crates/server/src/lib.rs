@@ -1,0 +1,3 @@
+//! Reads files and the environment, and wires everything: the program `tollbook` as a library, for its tests.
+
+pub mod config;

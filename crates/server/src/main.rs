@@ -1,0 +1,3 @@
+//! The program `tollbook`.
+
+fn main() {}

@@ -1,0 +1,214 @@
+//! The loader: what is accepted, and where and how mistakes are named.
+
+use tollbook::config::read_text;
+
+const MINIMAL: &str = "upstreams:\n  - { name: u, dialect: openai, base_url: http://127.0.0.1:1 }\nmodels:\n  - { name: m, upstream: u }\n";
+
+fn env(name: &str) -> Option<String> {
+    match name {
+        "PORT" => Some("9000".to_owned()),
+        "WORD" => Some("hush".to_owned()),
+        _ => None,
+    }
+}
+
+/// The report of a file that must not load.
+fn mistakes(text: &str) -> String {
+    match read_text("t.yaml", text, &env) {
+        Ok(_) => panic!("loaded:\n{text}"),
+        Err(report) => report.to_string(),
+    }
+}
+
+#[test]
+fn the_smallest_file_loads() {
+    let (file, _) = read_text("t.yaml", MINIMAL, &env).unwrap();
+    assert_eq!(file.listen, "127.0.0.1:8080");
+    assert_eq!(file.upstreams[0].retries, 1);
+    assert!(file.tenants.is_empty());
+}
+
+#[test]
+fn json_is_a_configuration_too() {
+    let text = r#"{"listen": "0.0.0.0:1", "upstreams": [], "models": [], "http": {"body_max": 1024, "headers_max": 5}}"#;
+    let (file, _) = read_text("t.json", text, &env).unwrap();
+    assert_eq!(file.http.body_max.0, 1024);
+    assert_eq!(file.http.headers_max, 5);
+}
+
+#[test]
+fn each_bad_file_is_refused_with_its_place() {
+    let rows: &[(&str, &str)] = &[
+        ("", "t.yaml:1:1: the file is empty; see docs/config.example.yaml"),
+        ("# only a comment\n", "t.yaml:1:1: the file is empty; see docs/config.example.yaml"),
+        ("- 1\n", "t.yaml:1:1: must be an object, not a list"),
+        (
+            "listn: x\nupstreams: []\nmodels: []\n",
+            "t.yaml:1:1: listn: unknown field `listn`; did you mean `listen`?",
+        ),
+        ("upstreams: []\n", "t.yaml:1:1: `models` is missing"),
+        ("upstreams: {}\nmodels: []\n", "t.yaml:1:12: upstreams: must be a list, not an object"),
+        ("upstreams: []\nmodels:\n", "t.yaml:2:7: models: must be a list, not nothing"),
+        ("a: [\n", "t.yaml:2:1: not valid YAML: "),
+        ("listen: a\nlisten: b\n", "t.yaml:2:1: `listen` is given twice; it was given on line 1 already"),
+        ("listen: a\n---\nlisten: b\n", "t.yaml:2:1: a second document; keep one document in the file"),
+        ("listen: !secret a\n", "t.yaml:1:17: tags have no meaning here; remove the tag"),
+        (
+            "listen: ${NOPE}\n",
+            "t.yaml:1:9: listen: environment variable NOPE is not set; set it, or give a default as ${NOPE:-default}",
+        ),
+        ("listen: \"${PORT\"\n", "t.yaml:1:9: listen: `${` without `}`; write $${ for a literal ${"),
+    ];
+    for (text, want) in rows {
+        let report = mistakes(text);
+        assert!(
+            report == *want || (want.ends_with(": ") && report.starts_with(want)),
+            "{text}\n got {report}\nwant {want}"
+        );
+    }
+}
+
+#[test]
+fn each_bad_value_is_refused_with_its_place() {
+    let limit = "  - { id: a, limits: [{ measure: requests, window: 1m, ceiling: 1, X }] }";
+    let rows: &[(&str, &str)] = &[
+        ("http: { headers_max: -1 }", "5:22: http.headers_max: must not be negative, not `-1`"),
+        ("http: { headers_max: 1.5 }", "5:22: http.headers_max: must be a whole number, not `1.5`"),
+        ("http: { headers_max: \"5\" }", "5:22: http.headers_max: must be a whole number, not `5`"),
+        ("http: { headers_max: 5000000000 }", "5:22: http.headers_max: 5000000000 is too large"),
+        (
+            "http: { headers_max: 99999999999999999999 }",
+            "5:22: http.headers_max: `99999999999999999999` is too large",
+        ),
+        (
+            "http: { headers_max: \"${WORD}\" }",
+            "5:22: http.headers_max: must be a whole number, not `${WORD}`",
+        ),
+        (
+            "http: { body_max: 32MB }",
+            "5:19: http.body_max: must be a number of bytes, as 65536, 64KiB, 32MiB or 1GiB, not `32MB`",
+        ),
+        (
+            "timeouts: { head: 10 }",
+            "5:19: timeouts.head: must be a length of time with its unit, as 500ms, 60s, 5m or 1h30m, not `10`",
+        ),
+        ("timeouts: { hed: 10s }", "5:13: timeouts.hed: unknown field `hed`; did you mean `head`?"),
+        (
+            "engine: { durability: fast }",
+            "5:23: engine.durability: `fast` is not known; known are mapped, fsync",
+        ),
+        (
+            "engine: { durability: [mapped] }",
+            "5:23: engine.durability: must be one of mapped, fsync, not a list",
+        ),
+        ("log: { level: inof }", "5:15: log.level: `inof` is not known; did you mean `info`?"),
+        ("admin: { api_key: \"\" }", "5:19: admin.api_key: must not be empty"),
+        ("admin: null", "5:8: admin: must be an object, not nothing"),
+    ];
+    for (line, want) in rows {
+        assert_eq!(mistakes(&format!("{MINIMAL}{line}\n")), format!("t.yaml:{want}"), "{line}");
+    }
+    let rows: &[(&str, &str)] = &[
+        ("shadow: yes", "6:76: tenants[0].limits[0].shadow: must be true or false, not `yes`"),
+        (
+            "ceilings: 5",
+            "6:68: tenants[0].limits[0].ceilings: unknown field `ceilings`; did you mean `ceiling`?",
+        ),
+        (
+            "bucket: 1",
+            "6:76: tenants[0].limits[0].bucket: must be a length of time with its unit, as 500ms, 60s, 5m or 1h30m, not `1`",
+        ),
+        (
+            "hold_factor: NaN",
+            "6:81: tenants[0].limits[0].hold_factor: must be a decimal number, as 600, 2.50 or 2.5e-06, not `NaN`",
+        ),
+    ];
+    for (field, want) in rows {
+        let text = format!("{MINIMAL}tenants:\n{}\n", limit.replace('X', field));
+        assert_eq!(mistakes(&text), format!("t.yaml:{want}"), "{field}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_named_at_once() {
+    let text = "\
+listen: 1
+lisen: 2
+upstreams:
+  - { name: u, dialect: grpc, base_url: x, retries: -1 }
+  - { name: v, base_url: y }
+  - nothing
+models:
+  - { name: m, upstream: u, context: many, output: { max: -5 } }
+timeouts: { head: soon, drain: later }
+";
+    let report = mistakes(text);
+    let places: Vec<&str> =
+        report.lines().filter_map(|line| line.strip_prefix("t.yaml:")?.split(": ").next()).collect();
+    assert_eq!(places, ["2:1", "4:25", "4:53", "5:5", "6:5", "8:38", "8:59", "9:19", "9:32"], "{report}");
+}
+
+#[test]
+fn variables_are_put_in_and_never_shown() {
+    let text = format!(
+        "listen: 127.0.0.1:${{PORT}}\nhttp: {{ headers_max: \"${{COUNT:-7}}\" }}\nadmin: {{ api_key: \"${{WORD}}\" }}\n{MINIMAL}"
+    );
+    let (file, _) = read_text("t.yaml", &text, &env).unwrap();
+    assert_eq!(file.listen, "127.0.0.1:9000");
+    assert_eq!(file.http.headers_max, 7);
+    assert!(!format!("{file:?}").contains("hush"));
+}
+
+#[test]
+fn absent_null_and_zero_of_a_ceiling() {
+    let read = |ceiling: &str| {
+        let text = format!(
+            "{MINIMAL}tenants:\n  - {{ id: a, limits: [{{ measure: requests, window: 1m{ceiling} }}] }}\n"
+        );
+        let (mut file, _) = read_text("t.yaml", &text, &env).unwrap();
+        file.tenants.remove(0).limits.remove(0).ceiling.map(|ceiling| ceiling.0)
+    };
+    assert_eq!(read(""), None);
+    assert_eq!(read(", ceiling: null"), None);
+    assert_eq!(read(", ceiling: ~"), None);
+    assert_eq!(read(", ceiling: 0"), Some("0".to_owned()));
+    assert_eq!(read(", ceiling: \"100.00\""), Some("100.00".to_owned()));
+}
+
+#[test]
+fn aliases_copy_what_they_stand_for() {
+    let text = format!(
+        "{MINIMAL}tenants:\n  - {{ id: a, limits: &l [{{ measure: requests, window: 1m, ceiling: 1 }}] }}\n  - {{ id: b, limits: *l }}\n"
+    );
+    let (file, _) = read_text("t.yaml", &text, &env).unwrap();
+    assert_eq!(file.tenants[1].limits.len(), 1);
+}
+
+#[test]
+fn a_file_of_aliases_does_not_grow_without_bound() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for n in 1..9 {
+        let before = format!("*a{}, ", n - 1).repeat(10);
+        text.push_str(&format!("a{n}: &a{n} [{before}]\n"));
+    }
+    assert!(mistakes(&text).ends_with("more than 500000 parts; aliases count as what they stand for"));
+}
+
+#[test]
+fn nesting_has_a_bound() {
+    let text = format!("a: {}{}\n", "[".repeat(40), "]".repeat(40));
+    assert!(mistakes(&text).contains("nested deeper than 32"), "{}", mistakes(&text));
+}
+
+#[test]
+fn mistakes_are_listed_up_to_a_bound() {
+    let fields: String = (0..80).map(|n| format!("unknown_field_{n}: 1\n")).collect();
+    let report = mistakes(&format!("{MINIMAL}{fields}"));
+    assert_eq!(report.lines().count(), 51);
+    assert!(report.ends_with("t.yaml: more mistakes follow"));
+}
+
+#[test]
+fn the_schema_changes_only_on_purpose() {
+    insta::assert_json_snapshot!(tollbook::config::schema());
+}

@@ -1,0 +1,3 @@
+//! Tests of the program and its configuration.
+
+mod config;

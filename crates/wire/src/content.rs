@@ -1,0 +1,419 @@
+//! What the input of a request consists of, for counting: text by class, messages, tools, images.
+//!
+//! Text is everything the provider will count: system, all message contents, names, tool calls, tool results,
+//! tool definitions and schemas. Encoded bytes of images, sound and files are never text; plain text that
+//! happens to hold base64 is. Structured values (schemas, tool inputs) count as compact JSON.
+//! A shape that is not known is counted as text: the estimate errs upwards, and the provider decides what is valid.
+
+use crate::classes::{Classes, Classifier};
+use crate::json::{Fault, Json, Kind, Str};
+use crate::media::{Detail, Image};
+
+/// Most images in one request.
+pub const IMAGES_MAX: usize = 2_000;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Content {
+    pub text: Classes,
+    pub messages: u64,
+    /// Messages that carry a `name`.
+    pub names: u64,
+    pub tools: u64,
+    /// The client demands a tool call.
+    pub tool_choice_forced: bool,
+    pub images: Vec<Image>,
+    /// Sound, video and files other than images.
+    pub other_media: u64,
+    /// Their encoded size; 0 for what is only named.
+    pub other_media_bytes: u64,
+}
+
+/// Where text goes: to the classifier, or piece by piece to a visitor.
+pub(crate) trait Sink {
+    fn part(&mut self, text: &str);
+    fn end(&mut self);
+    fn whole(&mut self, text: &str) {
+        self.part(text);
+        self.end();
+    }
+}
+
+impl Sink for Classifier {
+    fn part(&mut self, text: &str) {
+        Classifier::part(self, text);
+    }
+    fn end(&mut self) {
+        Classifier::end(self);
+    }
+}
+
+/// Hands out whole pieces; only pieces with escapes are copied.
+pub(crate) struct Visitor<'f> {
+    pub(crate) each: &'f mut dyn FnMut(&str),
+    pub(crate) piece: String,
+}
+
+impl Sink for Visitor<'_> {
+    fn part(&mut self, text: &str) {
+        self.piece.push_str(text);
+    }
+    fn end(&mut self) {
+        (self.each)(&self.piece);
+        self.piece.clear();
+    }
+    fn whole(&mut self, text: &str) {
+        (self.each)(text);
+    }
+}
+
+/// Walks the values of a body that make up the input.
+pub(crate) struct Walk<S> {
+    pub(crate) sink: S,
+    pub(crate) content: Content,
+    pub(crate) cache_asked: bool,
+    pub(crate) cache_hour_asked: bool,
+    pub(crate) web_search: bool,
+}
+
+type Step = Result<(), Fault>;
+
+impl<S: Sink> Walk<S> {
+    pub(crate) fn new(sink: S) -> Self {
+        Self {
+            sink,
+            content: Content::default(),
+            cache_asked: false,
+            cache_hour_asked: false,
+            web_search: false,
+        }
+    }
+
+    fn put(&mut self, text: &Str<'_>) {
+        if text.is_empty() {
+            return;
+        }
+        if text.escaped() {
+            text.parts(|part| self.sink.part(part));
+            self.sink.end();
+        } else {
+            self.sink.whole(text.raw());
+        }
+    }
+
+    /// A string as text; any other value as compact JSON; null as nothing.
+    pub(crate) fn text(&mut self, json: &mut Json<'_>) -> Step {
+        match json.kind()? {
+            Kind::String => {
+                let text = json.string()?;
+                self.put(&text);
+                Ok(())
+            }
+            Kind::Null => json.null(),
+            _ => {
+                self.compact(json)?;
+                self.sink.end();
+                Ok(())
+            }
+        }
+    }
+
+    fn compact(&mut self, json: &mut Json<'_>) -> Step {
+        match json.kind()? {
+            Kind::Object => {
+                self.sink.part("{");
+                let mut first = true;
+                json.object(|json, key| {
+                    self.sink.part(if first { "\"" } else { ",\"" });
+                    first = false;
+                    key.parts(|part| self.sink.part(part));
+                    self.sink.part("\":");
+                    self.compact(json)
+                })?;
+                self.sink.part("}");
+            }
+            Kind::Array => {
+                self.sink.part("[");
+                let mut first = true;
+                json.array(|json| {
+                    if !first {
+                        self.sink.part(",");
+                    }
+                    first = false;
+                    self.compact(json)
+                })?;
+                self.sink.part("]");
+            }
+            Kind::String => {
+                let text = json.string()?;
+                self.sink.part("\"");
+                text.parts(|part| self.sink.part(part));
+                self.sink.part("\"");
+            }
+            Kind::Number => self.sink.part(json.number()?),
+            Kind::Bool => self.sink.part(if json.boolean()? { "true" } else { "false" }),
+            Kind::Null => {
+                json.null()?;
+                self.sink.part("null");
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn messages(&mut self, json: &mut Json<'_>) -> Step {
+        json.array(|json| {
+            self.content.messages += 1;
+            if json.kind()? != Kind::Object {
+                return self.text(json);
+            }
+            json.object(|json, key| key.with(|key| self.message_member(json, key)))
+        })
+    }
+
+    fn message_member(&mut self, json: &mut Json<'_>, key: &str) -> Step {
+        match key {
+            "content" => self.parts(json),
+            "name" => {
+                if let Some(name) = json.string_or_skip()? {
+                    self.content.names += 1;
+                    self.put(&name);
+                }
+                Ok(())
+            }
+            "tool_calls" => json.array_or_skip(|json| self.tool_call(json)).map(drop),
+            "function_call" => self.tool_call(json),
+            "refusal" | "reasoning_content" | "reasoning" => self.text(json),
+            "cache_control" => self.cache_control(json),
+            _ => json.skip().map(drop),
+        }
+    }
+
+    fn tool_call(&mut self, json: &mut Json<'_>) -> Step {
+        json.object_or_skip(|json, key| {
+            key.with(|key| match key {
+                "function" | "custom" => self.tool_call(json),
+                "name" | "arguments" | "input" => self.text(json),
+                _ => json.skip().map(drop),
+            })
+        })
+        .map(drop)
+    }
+
+    /// A content: text, or an array of parts.
+    pub(crate) fn parts(&mut self, json: &mut Json<'_>) -> Step {
+        match json.kind()? {
+            Kind::Array => json.array(|json| self.part(json)),
+            Kind::Object => self.part(json),
+            _ => self.text(json),
+        }
+    }
+
+    fn part(&mut self, json: &mut Json<'_>) -> Step {
+        if json.kind()? != Kind::Object {
+            return self.text(json);
+        }
+        let mut part = Part::default();
+        json.object(|json, key| key.with(|key| self.part_member(json, key, &mut part)))?;
+        self.close_part(&mut part)
+    }
+
+    fn part_member<'a>(&mut self, json: &mut Json<'a>, key: &str, part: &mut Part<'a>) -> Step {
+        match key {
+            "type" => {
+                part.image =
+                    json.string_or_skip()?.is_some_and(|kind| kind.with(|kind| kind.contains("image")));
+                Ok(())
+            }
+            "image_url" | "image" => match member(json, &["url"], &mut part.detail)? {
+                Some(url) => self.image(Image::from_url(&url), json.at(), part),
+                None => Ok(()),
+            },
+            "input_audio" | "audio_url" | "video_url" | "video" | "file" => {
+                let data = member(json, &["data", "file_data", "url"], &mut part.detail)?;
+                self.other_media(data.map_or(0, |data| data.raw().len()));
+                Ok(())
+            }
+            "detail" => {
+                if let Some(word) = json.string_or_skip()? {
+                    part.detail = word.with(Detail::read);
+                }
+                Ok(())
+            }
+            "source" => self.source(json, part),
+            "content" => self.parts(json),
+            "cache_control" => self.cache_control(json),
+            // Names of things and material that providers do not count as input.
+            "id" | "tool_use_id" | "tool_call_id" | "is_error" | "signature" | "citations" | "file_id" => {
+                json.skip().map(drop)
+            }
+            _ => self.text(json),
+        }
+    }
+
+    /// The source of an image or a document. Its members come in any order, so it is judged at the end.
+    fn source<'a>(&mut self, json: &mut Json<'a>, part: &mut Part<'a>) -> Step {
+        if json.kind()? != Kind::Object {
+            return self.text(json);
+        }
+        let mut source = Source::default();
+        json.object(|json, key| {
+            key.with(|key| match key {
+                "type" => {
+                    source.text = json.string_or_skip()?.is_some_and(|kind| kind.with(|kind| kind == "text"));
+                    Ok(())
+                }
+                "media_type" => {
+                    source.image = json
+                        .string_or_skip()?
+                        .is_some_and(|kind| kind.with(|kind| kind.starts_with("image/")));
+                    Ok(())
+                }
+                "data" => {
+                    source.data = json.string_or_skip()?;
+                    Ok(())
+                }
+                "url" | "file_id" => {
+                    source.named |= json.string_or_skip()?.is_some();
+                    Ok(())
+                }
+                "content" => self.parts(json),
+                _ => json.skip().map(drop),
+            })
+        })?;
+        part.source = Some(source);
+        part.at = json.at();
+        Ok(())
+    }
+
+    fn close_part(&mut self, part: &mut Part<'_>) -> Step {
+        let at = part.at;
+        if let Some(source) = part.source.take() {
+            match &source.data {
+                Some(data) if source.text => self.put(data),
+                Some(data) if part.image || source.image => self.image(Image::inline(data), at, part)?,
+                Some(data) => self.other_media(data.raw().len()),
+                None if source.named && part.image => self.image(Image::remote(), at, part)?,
+                None if source.named => self.other_media(0),
+                None => {}
+            }
+        }
+        // `detail` may come after the image it belongs to.
+        if let Some(image) = part.pushed.and_then(|n| self.content.images.get_mut(n)) {
+            image.detail = part.detail;
+        }
+        Ok(())
+    }
+
+    fn image(&mut self, image: Image, at: usize, part: &mut Part<'_>) -> Step {
+        let n = self.content.images.len();
+        if n >= IMAGES_MAX {
+            return Err(Fault::param("messages", at, "holds too many images"));
+        }
+        part.pushed = Some(n);
+        self.content.images.push(image);
+        Ok(())
+    }
+
+    fn other_media(&mut self, encoded: usize) {
+        self.content.other_media += 1;
+        let bytes = u64::try_from(encoded).unwrap_or(u64::MAX);
+        self.content.other_media_bytes = self.content.other_media_bytes.saturating_add(bytes);
+    }
+
+    pub(crate) fn cache_control(&mut self, json: &mut Json<'_>) -> Step {
+        let asked = json.object_or_skip(|json, key| {
+            let ttl = key.with(|key| key == "ttl");
+            match json.string_or_skip()? {
+                Some(value) if ttl => self.cache_hour_asked |= value.with(|value| value == "1h"),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.cache_asked |= asked;
+        Ok(())
+    }
+
+    pub(crate) fn tools(&mut self, json: &mut Json<'_>) -> Step {
+        json.array_or_skip(|json| {
+            self.content.tools += 1;
+            self.tool(json)
+        })
+        .map(drop)
+    }
+
+    fn tool(&mut self, json: &mut Json<'_>) -> Step {
+        json.object_or_skip(|json, key| {
+            key.with(|key| match key {
+                "function" | "custom" => self.tool(json),
+                "type" => {
+                    let kind = json.string_or_skip()?;
+                    self.web_search |=
+                        kind.is_some_and(|kind| kind.with(|kind| kind.starts_with("web_search")));
+                    Ok(())
+                }
+                "cache_control" => self.cache_control(json),
+                "strict" | "max_uses" | "defer_loading" | "allowed_callers" => json.skip().map(drop),
+                _ => self.text(json),
+            })
+        })
+        .map(drop)
+    }
+
+    /// `tool_choice` and `function_call`: forced if the model must call something.
+    pub(crate) fn tool_choice(&mut self, json: &mut Json<'_>) -> Step {
+        let forced = |word: &str| !matches!(word, "auto" | "none");
+        if let Kind::String = json.kind()? {
+            self.content.tool_choice_forced |= json.string()?.with(forced);
+            return Ok(());
+        }
+        let mut word = None;
+        let object = json.object_or_skip(|json, key| {
+            if key.with(|key| key == "type") {
+                word = json.string_or_skip()?.map(|kind| kind.with(forced));
+                return Ok(());
+            }
+            json.skip().map(drop)
+        })?;
+        self.content.tool_choice_forced |= object && word.unwrap_or(true);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Part<'a> {
+    /// Its type says that it is an image.
+    image: bool,
+    /// Index of the image it brought.
+    pushed: Option<usize>,
+    detail: Detail,
+    source: Option<Source<'a>>,
+    at: usize,
+}
+
+#[derive(Default)]
+struct Source<'a> {
+    text: bool,
+    image: bool,
+    named: bool,
+    data: Option<Str<'a>>,
+}
+
+/// A string, or the member of that name (and `detail`) of an object.
+fn member<'a>(json: &mut Json<'a>, names: &[&str], detail: &mut Detail) -> Result<Option<Str<'a>>, Fault> {
+    if json.kind()? == Kind::String {
+        return json.string().map(Some);
+    }
+    let mut found = None;
+    json.object_or_skip(|json, key| {
+        key.with(|key| {
+            if names.contains(&key) {
+                found = json.string_or_skip()?.or(found);
+            } else if key == "detail" {
+                *detail = json.string_or_skip()?.map_or(Detail::Auto, |word| word.with(Detail::read));
+            } else {
+                json.skip()?;
+            }
+            Ok(())
+        })
+    })?;
+    Ok(found)
+}

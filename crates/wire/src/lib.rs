@@ -1,0 +1,31 @@
+//! The wire: request and answer shapes of the OpenAI and Anthropic dialects, and their event streams.
+//!
+//! Role: bytes in, facts and events out. Requests are read (`decode_request`) and changed by splices (`edits`);
+//! answers are metered from a copy (`StreamRelay`, `read_usage`); what the gateway itself says is written here.
+//! Invariants: bytes are forwarded as they came but for documented edits; every number from outside is bounded;
+//! time is linear in the input and memory per stream is bounded; no input panics.
+//! Knows no sockets, no runtime, no clock and no money.
+
+mod classes;
+mod content;
+mod error;
+mod json;
+mod media;
+mod number;
+mod request;
+mod splice;
+mod surface;
+mod usage;
+mod usage_anthropic;
+mod usage_openai;
+
+pub use classes::Classes;
+pub use content::{Content, IMAGES_MAX};
+pub use error::{At, DecodeError, Side};
+pub use json::DEPTH_MAX;
+pub use media::{Detail, Image, SIDE_MAX};
+pub use number::USAGE_FIELD_MAX;
+pub use request::{CHOICES_MAX, MODEL_BYTES_MAX, OUTPUT_CAP_MAX, Request, decode_request, visit_text};
+pub use splice::{Changes, Edit, apply_edits, edited_len, edits};
+pub use surface::{Dialect, Surface};
+pub use usage::{Anomalies, Usage};

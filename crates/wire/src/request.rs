@@ -1,0 +1,298 @@
+//! Reads a request body: what routing, limits and prices need, borrowed from the client's bytes.
+//!
+//! Invariants: the body is one JSON object in valid UTF-8, without lone surrogates, at most `DEPTH_MAX` deep; a
+//! declared member occurs once and in its exact spelling, so that what was checked is what the provider will read
+//! (B145). One pass, linear in the body. The body itself is never changed here; see `splice`.
+//! On failure: a `DecodeError` that names the parameter or the offset; nothing is counted by halves.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::classes::Classifier;
+use crate::content::{Content, Sink, Visitor, Walk};
+use crate::error::DecodeError;
+use crate::json::{Fault, Json, Kind};
+use crate::surface::Surface;
+
+/// Most answers that one request may ask for.
+pub const CHOICES_MAX: u64 = 128;
+/// Longest model name in bytes.
+pub const MODEL_BYTES_MAX: usize = 512;
+/// Largest output cap that is read; amounts above 2^53 − 1 have no place in an account.
+pub const OUTPUT_CAP_MAX: u64 = (1 << 53) - 1;
+
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    pub surface: Surface,
+    pub model: Cow<'a, str>,
+    pub stream: bool,
+    /// The largest of the caps that the client sent.
+    pub output_cap: Option<u64>,
+    pub choices: u64,
+    /// The client asked for the usage chunk of a stream.
+    pub usage_asked: bool,
+    pub stream_options_present: bool,
+    pub content: Content,
+    pub service_tier: Option<Cow<'a, str>>,
+    /// Something in the body asks the provider to write its cache.
+    pub cache_asked: bool,
+    /// … with a lifetime of an hour.
+    pub cache_hour_asked: bool,
+    /// A hosted web search is offered to the model.
+    pub web_search: bool,
+    pub tool_count: u64,
+    pub(crate) spots: Spots,
+}
+
+/// Where things stand in the body, for splices.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spots {
+    /// Behind the opening brace.
+    pub(crate) open: usize,
+    pub(crate) model: Range<usize>,
+    pub(crate) max_tokens: Option<Range<usize>>,
+    pub(crate) max_completion_tokens: Option<Range<usize>>,
+    pub(crate) stream_options: Option<StreamOptions>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum StreamOptions {
+    Null(Range<usize>),
+    Object { open: usize, empty: bool, include_usage: Option<Range<usize>> },
+}
+
+/// Reads the body of a request.
+pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, DecodeError> {
+    let (head, walk) = read(surface, body, Classifier::default()).map_err(DecodeError::client)?;
+    let mut content = walk.content;
+    content.text = walk.sink.classes();
+    Ok(Request {
+        surface,
+        model: head.model,
+        stream: head.stream,
+        output_cap: head.caps.iter().flatten().copied().max(),
+        choices: head.choices,
+        usage_asked: head.usage_asked,
+        stream_options_present: head.spots.stream_options.is_some(),
+        tool_count: content.tools,
+        content,
+        service_tier: head.service_tier,
+        cache_asked: walk.cache_asked,
+        cache_hour_asked: walk.cache_hour_asked,
+        web_search: walk.web_search,
+        spots: head.spots,
+    })
+}
+
+/// Hands out the same text that `decode_request` classified, piece by piece.
+pub fn visit_text(surface: Surface, body: &[u8], each: &mut dyn FnMut(&str)) -> Result<(), DecodeError> {
+    let sink = Visitor { each, piece: String::new() };
+    read(surface, body, sink).map(drop).map_err(DecodeError::client)
+}
+
+#[derive(Default)]
+struct Head<'a> {
+    model: Cow<'a, str>,
+    stream: bool,
+    caps: [Option<u64>; 2],
+    choices: u64,
+    usage_asked: bool,
+    service_tier: Option<Cow<'a, str>>,
+    spots: Spots,
+    seen: u32,
+}
+
+/// Members that steer routing, limits or prices. Any other spelling of them is refused, because some providers
+/// read keys without regard to case.
+const DECLARED: [&str; 10] = [
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "tools",
+    "service_tier",
+    "system",
+];
+
+fn read<S: Sink>(surface: Surface, body: &[u8], sink: S) -> Result<(Head<'_>, Walk<S>), Fault> {
+    let mut json = Json::strict(body)?;
+    if json.kind()? != Kind::Object {
+        return json.fault("the body must be a JSON object");
+    }
+    let mut head = Head { choices: 1, ..Head::default() };
+    head.spots.open = json.at() + 1;
+    let mut walk = Walk::new(sink);
+    json.object(|json, key| {
+        key.with(|key| {
+            head.declare(key, json.at())?;
+            head.member(surface, json, key, &mut walk)
+        })
+    })?;
+    json.end()?;
+    for (n, name) in DECLARED.iter().enumerate().take(2) {
+        if head.seen & (1 << n) == 0 {
+            return Err(Fault::param(name, 0, "is required"));
+        }
+    }
+    Ok((head, walk))
+}
+
+impl<'a> Head<'a> {
+    /// Each declared member once, in its own spelling.
+    fn declare(&mut self, key: &str, at: usize) -> Result<(), Fault> {
+        for (n, name) in DECLARED.iter().enumerate() {
+            if !key.eq_ignore_ascii_case(name) {
+                continue;
+            }
+            if key != *name {
+                return Err(Fault::param(name, at, "is misspelt: names are lower case"));
+            }
+            if self.seen & (1 << n) != 0 {
+                return Err(Fault::param(name, at, "occurs twice"));
+            }
+            self.seen |= 1 << n;
+        }
+        Ok(())
+    }
+
+    fn member<S: Sink>(
+        &mut self,
+        surface: Surface,
+        json: &mut Json<'a>,
+        key: &str,
+        walk: &mut Walk<S>,
+    ) -> Result<(), Fault> {
+        match (key, surface) {
+            ("model", _) => self.model(json),
+            ("messages", _) => match json.kind()? {
+                Kind::Array => walk.messages(json),
+                _ => Err(Fault::param("messages", json.at(), "must be an array")),
+            },
+            ("stream", _) => {
+                self.stream = flag(json, "stream")?;
+                Ok(())
+            }
+            ("max_tokens", _) => {
+                let (cap, spot) = cap(json, "max_tokens")?;
+                self.caps[0] = cap;
+                self.spots.max_tokens = Some(spot);
+                Ok(())
+            }
+            ("service_tier", _) => {
+                self.service_tier = json.string_or_skip()?.map(|tier| tier.decode());
+                Ok(())
+            }
+            ("tools", _) => walk.tools(json),
+            ("tool_choice", _) => walk.tool_choice(json),
+            ("max_completion_tokens", Surface::Chat) => {
+                let (cap, spot) = cap(json, "max_completion_tokens")?;
+                self.caps[1] = cap;
+                self.spots.max_completion_tokens = Some(spot);
+                Ok(())
+            }
+            ("n", Surface::Chat) => self.choices(json),
+            ("stream_options", Surface::Chat) => self.stream_options(json),
+            ("functions", Surface::Chat) => walk.tools(json),
+            ("function_call", Surface::Chat) => walk.tool_choice(json),
+            ("response_format" | "documents", Surface::Chat) => walk.text(json),
+            ("web_search_options", Surface::Chat) => {
+                walk.web_search |= json.object_or_skip(|json, _| json.skip().map(drop))?;
+                Ok(())
+            }
+            ("system", Surface::Messages) => walk.parts(json),
+            ("output_config" | "output_format", Surface::Messages) => walk.text(json),
+            ("cache_control", Surface::Messages) => walk.cache_control(json),
+            _ => json.skip().map(drop),
+        }
+    }
+
+    fn model(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {
+        if json.kind()? != Kind::String {
+            return Err(Fault::param("model", json.at(), "must be a string"));
+        }
+        let start = json.at();
+        self.model = json.string()?.decode();
+        if self.model.is_empty() {
+            return Err(Fault::param("model", start, "is empty"));
+        }
+        if self.model.len() > MODEL_BYTES_MAX {
+            return Err(Fault::param("model", start, "is too long"));
+        }
+        self.spots.model = start..json.at();
+        Ok(())
+    }
+
+    fn choices(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {
+        let at = json.at();
+        let (n, _) = cap(json, "n")?;
+        self.choices = n.unwrap_or(1);
+        if !(1..=CHOICES_MAX).contains(&self.choices) {
+            return Err(Fault::param("n", at, "must be from 1 to 128"));
+        }
+        Ok(())
+    }
+
+    fn stream_options(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {
+        let kind = json.kind()?;
+        let start = json.at();
+        match kind {
+            Kind::Null => self.spots.stream_options = Some(StreamOptions::Null(json.skip()?)),
+            Kind::Object => {
+                let (mut empty, mut include_usage) = (true, None);
+                json.object(|json, key| {
+                    empty = false;
+                    if !key.with(|key| key.eq_ignore_ascii_case("include_usage")) {
+                        return json.skip().map(drop);
+                    }
+                    if include_usage.is_some() || key.with(|key| key != "include_usage") {
+                        let what = "holds include_usage twice or misspelt";
+                        return Err(Fault::param("stream_options", json.at(), what));
+                    }
+                    json.kind()?;
+                    let start = json.at();
+                    self.usage_asked = flag(json, "stream_options.include_usage")?;
+                    include_usage = Some(start..json.at());
+                    Ok(())
+                })?;
+                self.spots.stream_options =
+                    Some(StreamOptions::Object { open: start + 1, empty, include_usage });
+            }
+            _ => return Err(Fault::param("stream_options", start, "must be an object")),
+        }
+        Ok(())
+    }
+}
+
+/// `true` or `false`; null is false.
+fn flag(json: &mut Json<'_>, param: &'static str) -> Result<bool, Fault> {
+    match json.kind()? {
+        Kind::Bool => json.boolean(),
+        Kind::Null => json.null().map(|()| false),
+        _ => Err(Fault::param(param, json.at(), "must be true or false")),
+    }
+}
+
+/// A whole number from 0 to `OUTPUT_CAP_MAX`; null is none.
+fn cap(json: &mut Json<'_>, param: &'static str) -> Result<(Option<u64>, Range<usize>), Fault> {
+    let kind = json.kind()?;
+    let start = json.at();
+    let wrong = || Fault::param(param, start, "must be a whole number, 0 or more");
+    let value = match kind {
+        Kind::Null => json.null().map(|()| None)?,
+        Kind::Number => {
+            let text = json.number()?;
+            if !text.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(wrong());
+            }
+            match text.parse::<u64>() {
+                Ok(n) if n <= OUTPUT_CAP_MAX => Some(n),
+                _ => return Err(Fault::param(param, start, "is too large")),
+            }
+        }
+        _ => return Err(wrong()),
+    };
+    Ok((value, start..json.at()))
+}

@@ -377,6 +377,10 @@ pub struct Tenant {
     /// Limits on everything this tenant does.
     #[serde(default)]
     pub limits: Vec<Limit>,
+    /// Limits on each end user of this tenant, with an account of its own; a call names one in the header
+    /// `x-tollbook-user`.
+    #[serde(default)]
+    pub user_limits: Vec<Limit>,
     /// Parts of a tenant, with keys.
     #[serde(default)]
     pub projects: Vec<Project>,

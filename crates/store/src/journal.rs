@@ -1,0 +1,138 @@
+//! The journal: insert-only entries, daily totals, and the sums others are rebuilt from.
+
+use tollbook_ledger::{AccountId, Micros};
+
+use crate::{Answer, Entry, Name, Side, Usage};
+
+/// Most entries one `append` takes.
+pub const BATCH_MAX: usize = 1024;
+/// Most rows one page holds.
+pub const PAGE_MAX: usize = 1000;
+
+/// Keeps the journal. Object safe; shared by jobs, reports and the server.
+pub trait Journal: Send + Sync + 'static {
+    /// Adds entries and their daily totals in one transaction. An entry whose key is there already changes nothing.
+    fn append<'a>(&'a self, batch: &'a [Entry]) -> Answer<'a, Appended>;
+    /// Every entry of one reservation id, unbooked ones included, by side, attempt and seq.
+    fn by_reservation(&self, id: tollbook_ledger::ReservationId) -> Answer<'_, Vec<Entry>>;
+    /// Every entry of one request, at most [`PAGE_MAX`], in order of insertion.
+    fn by_request<'a>(&'a self, request_id: &'a str) -> Answer<'a, Vec<Entry>>;
+    /// Entries that ended within a span, in order of insertion, from `after` on.
+    fn entries(&self, ended: Span, after: EntryPlace, max: usize) -> Answer<'_, Page>;
+    /// Daily totals, by day, side, tenant, pool and model.
+    fn totals<'a>(&'a self, query: &'a TotalsQuery) -> Answer<'a, Vec<Total>>;
+    /// What was posted to quota periods that start at or after `since` (UTC seconds), per account and period;
+    /// at most `max`, from `after` on.
+    fn posted_sums(
+        &self,
+        since: u64,
+        after: Option<(AccountId, u64)>,
+        max: usize,
+    ) -> Answer<'_, Vec<PostedSum>>;
+    /// The sum of one account's period.
+    fn posted_sum(&self, account: AccountId, period: u64) -> Answer<'_, i64>;
+    /// What a subject's calls used, by time of admission; the opening of a quota added in mid-period (L16).
+    fn usage_sum<'a>(&'a self, query: &'a UsageQuery) -> Answer<'a, UsageSum>;
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Appended {
+    pub inserted: u64,
+    /// Were there already.
+    pub repeated: u64,
+}
+
+/// A UTC day, counted from 1970-01-01.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Day(pub u32);
+
+impl Day {
+    /// The day that contains an instant.
+    pub fn of(at: Micros) -> Self {
+        const DAY: Micros = 86_400 * tollbook_ledger::units::SECOND;
+        Self(u32::try_from(at / DAY).unwrap_or(u32::MAX))
+    }
+}
+
+/// Days from `from` to `to`, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DayRange {
+    pub from: Day,
+    pub to: Day,
+}
+
+/// From `from` up to but not including `to`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    pub from: Micros,
+    pub to: Micros,
+}
+
+/// A place in the order of insertion; the default is before the first entry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct EntryPlace(pub i64);
+
+/// Some entries, and where to go on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    pub entries: Vec<Entry>,
+    /// `None` at the end.
+    pub next: Option<EntryPlace>,
+}
+
+/// Which totals; an empty name means all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TotalsQuery {
+    pub days: DayRange,
+    pub side: Side,
+    pub tenant: Name,
+    pub pool: Name,
+    pub model: Name,
+}
+
+/// The sum of one day's entries of one tenant, pool and model; unbooked entries are not in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Total {
+    pub day: Day,
+    pub side: Side,
+    pub tenant: Name,
+    pub pool: Name,
+    /// The configured model that was called.
+    pub model: Name,
+    pub entries: i64,
+    pub requests: i64,
+    pub usage: Usage,
+    pub cost_nano: i64,
+}
+
+/// What was posted to one account in one period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PostedSum {
+    pub account: AccountId,
+    pub period: u64,
+    pub amount: i64,
+}
+
+/// Whose calls; an empty name matches all. At least tenant or pool must be named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UsageQuery {
+    pub side: Side,
+    pub tenant: Name,
+    pub project: Name,
+    pub key: Name,
+    pub service: Name,
+    pub user: Name,
+    pub pool: Name,
+    pub model: Name,
+    /// By time of admission.
+    pub admitted: Span,
+}
+
+/// The sum of a subject's calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UsageSum {
+    pub requests: i64,
+    pub usage: Usage,
+    pub cost_nano: i64,
+}

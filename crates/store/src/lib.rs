@@ -1,0 +1,34 @@
+//! The port of the durable store: what calls were charged, and how limits were defined over time.
+//!
+//! Invariants: the journal is insert-only and unique by [`EntryKey`]; a repeat changes nothing; a mistake gets an entry
+//! that corrects it, and the sum of a call's entries is the call. Amounts are integers (L13).
+//! When the store is away: appending fails and says whether it may have been applied; the caller keeps its entries and
+//! repeats them, which is harmless.
+//! Knows no driver and no SQL. JSON is known to `codec` alone.
+
+mod code;
+mod codec;
+mod entry;
+mod error;
+mod history;
+mod journal;
+mod money;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use codec::{BODY_MAX, CodecError};
+pub use entry::{
+    Ending, Entry, EntryBody, EntryKey, Figures, Flags, Hold, LADDER_MAX, NAME_MAX, Name, Origin, Overrun,
+    REQUEST_ID_MAX, Side, Usage, signed,
+};
+pub use error::{Applied, StoreError, StoreErrorKind};
+pub use history::{LimitHistory, LimitRow};
+pub use journal::{
+    Appended, BATCH_MAX, Day, DayRange, EntryPlace, Journal, PAGE_MAX, Page, PostedSum, Span, Total,
+    TotalsQuery, UsageQuery, UsageSum,
+};
+pub use money::nano_text;
+
+/// A question to the store under way.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;

@@ -32,13 +32,15 @@ pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
         console.step("doctests", || cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     }
     // Last, so that the summary of the tests is what a run ends with.
-    let profile = match (quick, in_ci()) {
-        (true, _) => "quick",
-        (false, true) => "ci",
-        (false, false) => "default",
-    };
-    console.step("tests", || cargo(&["nextest", "run", "--workspace", "--profile", profile]))
+    let mut tests = vec!["nextest", "run", "--workspace", "--profile", if in_ci() { "ci" } else { "default" }];
+    if quick {
+        tests.extend(SLOW.iter().flat_map(|package| ["--exclude", package]));
+    }
+    console.step("tests", || cargo(&tests))
 }
+
+/// Packages whose tests take minutes or need the built program.
+const SLOW: [&str; 2] = ["tollbook-e2e", "tollbook-sim"];
 
 /// Licences, bans and sources; advisories too where their database can be fetched.
 fn deny(repo: &Repo, console: &Console) -> Result<()> {

@@ -32,7 +32,8 @@ pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
         console.step("doctests", || cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     }
     // Last, so that the summary of the tests is what a run ends with.
-    let mut tests = vec!["nextest", "run", "--workspace", "--profile", if in_ci() { "ci" } else { "default" }];
+    let mut tests =
+        vec!["nextest", "run", "--workspace", "--profile", if in_ci() { "ci" } else { "default" }];
     if quick {
         tests.extend(SLOW.iter().flat_map(|package| ["--exclude", package]));
     }

@@ -109,7 +109,8 @@ pub(super) fn manifests(tree: &Tree, out: &mut Vec<Finding>) {
             }
         }
         // The program's package has the program's name, so that `cargo run` and `cargo install` say it.
-        let named = |room: &str| if room == "server" { "tollbook".to_owned() } else { format!("{PREFIX}{room}") };
+        let named =
+            |room: &str| if room == "server" { "tollbook".to_owned() } else { format!("{PREFIX}{room}") };
         if let Some((room, _)) = room(package)
             && package.name != named(&room)
         {

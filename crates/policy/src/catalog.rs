@@ -1,0 +1,265 @@
+//! Everything that is configured about who may call what, as one immutable snapshot.
+//!
+//! Invariants: a [`Catalog`] passed validation as a whole; every name in it resolves; it never changes, a change is a
+//! new catalog. One resolved model id serves access, limits, price and accounting (B171): names are compared byte for
+//! byte, an alias resolves once, anything else is unknown.
+//! When a draft is wrong: all problems are told, none of it is used.
+
+use crate::calendar::{Calendar, CalendarId};
+use crate::limit::{Limit, LimitDraft};
+use crate::meter::MeterPair;
+use crate::problem::{Problem, Warning};
+use crate::validate;
+use std::collections::BTreeMap;
+use tollbook_ledger::{LimitId, SubjectId};
+
+/// What an operator configures. Lists are flat; parents are named by id.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    pub tenants: Vec<Tenant>,
+    pub projects: Vec<Project>,
+    pub keys: Vec<Key>,
+    pub services: Vec<Service>,
+    pub pools: Vec<Pool>,
+    pub models: Vec<Model>,
+    pub limits: Vec<LimitDraft>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tenant {
+    pub id: String,
+    pub disabled: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Project {
+    pub tenant: String,
+    pub id: String,
+    pub disabled: bool,
+}
+
+/// An API key: what is known of it without the secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Key {
+    pub tenant: String,
+    pub project: String,
+    /// Stays when the secret is rotated.
+    pub id: String,
+    /// Keyed hashes of the secrets it is known by: one, or two while a rotation overlaps.
+    pub secrets: Vec<Secret>,
+    pub disabled: bool,
+    /// UTC seconds from which it is refused.
+    pub expires_at: Option<u64>,
+    /// Ids of the models it may use; absent = all.
+    pub models: Option<Vec<String>>,
+    /// The service its calls belong to unless they name one.
+    pub service: Option<String>,
+}
+
+/// A secret a key is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Secret {
+    /// Keyed hash; who computes it knows the hash key.
+    pub digest: [u8; 32],
+    /// UTC seconds from which this secret is refused.
+    pub expires_at: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Service {
+    pub tenant: String,
+    pub id: String,
+    pub disabled: bool,
+}
+
+/// One upstream account × model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pool {
+    pub id: String,
+    /// How the provider counts; the default meter of the pool's limits.
+    pub meter: MeterPair,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Model {
+    pub id: String,
+    pub aliases: Vec<String>,
+    /// Ids of the pools that serve it, in order of preference.
+    pub pools: Vec<String>,
+}
+
+/// Why a key that is known may not call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeyRefusal {
+    #[error("the key is disabled")]
+    KeyDisabled,
+    #[error("the key has expired")]
+    KeyExpired,
+    #[error("the project is disabled")]
+    ProjectDisabled,
+    #[error("the tenant is disabled")]
+    TenantDisabled,
+}
+
+/// A limit in force, with the time it is in force (L16).
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub limit: Limit,
+    /// Of a quota.
+    pub calendar: Option<CalendarId>,
+    /// UTC seconds. Before, its account is only written, like a shadow, so that it starts full.
+    pub enforced_from: u64,
+    /// UTC seconds from which it is gone: set for what an older version of a limit left behind.
+    pub until: u64,
+    /// The account's name without the subject.
+    pub(crate) account_name: u64,
+}
+
+impl Rule {
+    /// Whether it exists only because of a limit's older version.
+    pub fn is_left_behind(&self) -> bool {
+        self.until != u64::MAX
+    }
+}
+
+/// A validated snapshot. Cheap to share, never changed.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    pub(crate) tenants: BTreeMap<String, Tenant>,
+    pub(crate) projects: BTreeMap<(String, String), Project>,
+    pub(crate) services: BTreeMap<(String, String), Service>,
+    pub(crate) pools: BTreeMap<String, Pool>,
+    pub(crate) keys: Vec<Key>,
+    pub(crate) key_by_secret: BTreeMap<[u8; 32], usize>,
+    pub(crate) models: Vec<Model>,
+    pub(crate) model_by_name: BTreeMap<String, usize>,
+    pub(crate) rules: Vec<Rule>,
+    /// Rules by the one subject they cover.
+    pub(crate) by_subject: BTreeMap<SubjectId, Vec<usize>>,
+    /// Rules for each user, by their tenant's subject.
+    pub(crate) each_user: BTreeMap<SubjectId, Vec<usize>>,
+    pub(crate) calendars: Vec<Calendar>,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+impl Catalog {
+    /// Checks a draft as a whole.
+    ///
+    /// # Errors
+    /// All problems, in the order of lists and indices.
+    pub fn new(draft: Draft) -> Result<Self, Vec<Problem>> {
+        validate::catalog(draft)
+    }
+
+    /// The key a secret's keyed hash belongs to.
+    pub fn key(&self, digest: &[u8; 32]) -> Option<&Key> {
+        self.key_by_secret.get(digest).and_then(|&at| self.keys.get(at))
+    }
+
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// Whether a key may call at `now` (UTC seconds) with the secret of that hash.
+    ///
+    /// # Errors
+    /// The first reason why not. Expiry is exact: at its second it is refused (B230).
+    pub fn check_key(&self, key: &Key, digest: &[u8; 32], now: u64) -> Result<(), KeyRefusal> {
+        let due = |expiry: Option<u64>| expiry.is_some_and(|at| at <= now);
+        let secret_due = key.secrets.iter().filter(|s| s.digest == *digest).all(|s| due(s.expires_at));
+        let project = self.projects.get(&(key.tenant.clone(), key.project.clone()));
+        if key.disabled {
+            Err(KeyRefusal::KeyDisabled)
+        } else if due(key.expires_at) || secret_due {
+            Err(KeyRefusal::KeyExpired)
+        } else if project.is_none_or(|project| project.disabled) {
+            Err(KeyRefusal::ProjectDisabled)
+        } else if self.tenants.get(&key.tenant).is_none_or(|tenant| tenant.disabled) {
+            Err(KeyRefusal::TenantDisabled)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The model an id or alias stands for; everything after this uses its id.
+    pub fn model(&self, name: &str) -> Option<&Model> {
+        self.model_by_name.get(name).and_then(|&at| self.models.get(at))
+    }
+
+    pub fn models(&self) -> &[Model] {
+        &self.models
+    }
+
+    /// Whether a key may use a model (by id). Re-asked at every hop (B167).
+    pub fn may_use(&self, key: &Key, model: &str) -> bool {
+        key.models.as_ref().is_none_or(|ids| ids.iter().any(|id| id == model))
+    }
+
+    /// An enabled service of a tenant.
+    pub fn service(&self, tenant: &str, id: &str) -> Option<&Service> {
+        let key = (tenant.to_owned(), id.to_owned());
+        self.services.get(&key).filter(|service| !service.disabled)
+    }
+
+    pub fn pool(&self, id: &str) -> Option<&Pool> {
+        self.pools.get(id)
+    }
+
+    pub fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.values()
+    }
+
+    pub fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+        self.tenants.values()
+    }
+
+    /// What a verdict's limit id stands for.
+    pub fn rule(&self, id: LimitId) -> Option<&Rule> {
+        self.rules.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// All rules with their ids: the configured ones first, in their order.
+    pub fn rules(&self) -> impl Iterator<Item = (LimitId, &Rule)> {
+        (0u32..).map(LimitId).zip(&self.rules)
+    }
+
+    /// The calendars of all quotas; [`crate::PeriodTable`] is computed over them.
+    pub fn calendars(&self) -> &[Calendar] {
+        &self.calendars
+    }
+
+    pub fn calendar(&self, id: CalendarId) -> Option<&Calendar> {
+        self.calendars.get(usize::from(id.0))
+    }
+
+    /// What is legal but probably not meant.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Adds a rule and finds it by its scope.
+    pub(crate) fn add_rule(&mut self, limit: Limit, enforced_from: u64, until: u64) {
+        use crate::limit::Form;
+        use crate::subject::{Scope, tenant_id};
+        let calendar = match &limit.form {
+            Form::Quota(rule) => self.calendar_of(rule),
+            Form::Rate { .. } | Form::Concurrency => None,
+        };
+        let at = self.rules.len();
+        match &limit.scope {
+            Scope::One(subject) => self.by_subject.entry(subject.id()).or_default().push(at),
+            Scope::EachUser { tenant } => self.each_user.entry(tenant_id(tenant)).or_default().push(at),
+        }
+        let account_name = crate::account::account_name(&limit);
+        self.rules.push(Rule { limit, calendar, enforced_from, until, account_name });
+    }
+
+    fn calendar_of(&mut self, rule: &crate::calendar::PeriodRule) -> Option<CalendarId> {
+        let known = self.calendars.iter().position(|calendar| calendar.rule() == rule);
+        let at = known.unwrap_or_else(|| {
+            self.calendars.push(Calendar::new(rule.clone()));
+            self.calendars.len() - 1
+        });
+        u16::try_from(at).ok().map(CalendarId)
+    }
+}

@@ -1,0 +1,200 @@
+//! One rule: as an operator writes it (draft), and as it is enforced.
+//!
+//! Invariants of a [`Limit`]: it passed validation; everything an operator may leave out is decided. Absent or null
+//! ceiling = no limit, 0 = nothing passes, negative = refused (B223).
+
+use crate::calendar::{Anchor, PeriodRule};
+use crate::meter::MeterPair;
+use crate::subject::Scope;
+use tollbook_ledger::{Hold, Measure, Micros, OnExpiry, Shape, Weights};
+
+/// Longest name of a limit, in bytes.
+pub const LIMIT_NAME_MAX: usize = 128;
+/// Largest ceiling of an account that counts cost: 9.0 million currency units, in nano-currency (L13).
+pub const COST_CEILING_MAX: u64 = 9_000_000_000_000_000;
+/// Largest ceiling of a rate with weights, whose sums are weighed in 64 bits (L13).
+pub const WEIGHTED_CEILING_MAX: u64 = 9_000_000_000;
+/// Shortest and longest rate window, in seconds.
+pub const WINDOW_MIN_S: u32 = 1;
+pub const WINDOW_MAX_S: u32 = 24 * 3600;
+/// A hold factor of one.
+pub const FACTOR_ONE: u32 = 1000;
+/// Smallest and largest hold factor, in thousandths; a hard limit takes none below one.
+pub const FACTOR_MIN: u32 = 100;
+pub const FACTOR_MAX: u32 = 10_000;
+/// Largest constant estimate, in llm_tokens.
+pub const CONSTANT_MAX: u64 = 10_000_000;
+
+/// Soft limits shape traffic; hard limits are not to be overdrawn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Strictness {
+    Soft,
+    Hard,
+}
+
+/// What a limit does while the engine is away.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WhenAway {
+    /// Admit, and count that it was.
+    Open,
+    /// A local window of ceiling ÷ gateways.
+    Local,
+    /// 503.
+    Closed,
+}
+
+/// How llm_tokens of a rate are booked while a call runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Booking {
+    /// The whole demand is held until the call ends.
+    Held,
+    /// Planned into the seconds in which it will stream; a load error until it is built.
+    Forecast,
+}
+
+/// Where a quota starts from when it is added in mid-period (L16).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Opening {
+    FromJournal,
+    Zero,
+}
+
+/// Where the expected output of a call comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum EstimatorChoice {
+    /// Twice an exponential mean per key × model.
+    Ema,
+    /// The output cap.
+    Capped,
+    /// A fixed number of llm_tokens.
+    Constant(u64),
+}
+
+/// A limit as an operator writes it. Numbers are untrusted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitDraft {
+    /// Names the limit in verdicts and in its history; made up from scope, measure and shape when absent.
+    pub name: Option<String>,
+    pub scope: Scope,
+    /// Only calls of this model (its id, not an alias).
+    pub model: Option<String>,
+    pub measure: Measure,
+    pub shape: ShapeDraft,
+    /// In the account's unit, nano-currency for cost; absent = no limit.
+    pub ceiling: Option<i128>,
+    pub strictness: Option<Strictness>,
+    pub hold: Option<Hold>,
+    pub on_expiry: Option<OnExpiry>,
+    pub when_away: Option<WhenAway>,
+    pub meter: Option<MeterPair>,
+    pub hold_factor_thousandths: Option<i64>,
+    pub estimator: Option<EstimatorChoice>,
+    pub shadow: bool,
+    pub count_denied: bool,
+    pub refund_failed: bool,
+    pub opening: Option<Opening>,
+    pub booking: Option<Booking>,
+}
+
+impl LimitDraft {
+    /// A draft with nothing but what it must have.
+    pub fn new(scope: Scope, measure: Measure, shape: ShapeDraft, ceiling: i128) -> Self {
+        Self {
+            name: None,
+            scope,
+            model: None,
+            measure,
+            shape,
+            ceiling: Some(ceiling),
+            strictness: None,
+            hold: None,
+            on_expiry: None,
+            when_away: None,
+            meter: None,
+            hold_factor_thousandths: None,
+            estimator: None,
+            shadow: false,
+            count_denied: false,
+            refund_failed: false,
+            opening: None,
+            booking: None,
+        }
+    }
+}
+
+/// A shape as an operator writes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ShapeDraft {
+    Rate { window_s: i64, bucket_s: Option<i64>, weights: Option<Weights> },
+    Quota { period: PeriodKind, zone: Option<String>, anchor: Option<Anchor> },
+    Concurrency,
+}
+
+/// The length of a quota's period.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum PeriodKind {
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Lifetime,
+}
+
+/// A limit as it is enforced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limit {
+    pub name: String,
+    pub scope: Scope,
+    pub model: Option<String>,
+    pub measure: Measure,
+    pub form: Form,
+    pub ceiling: u64,
+    pub strictness: Strictness,
+    pub hold: Hold,
+    pub on_expiry: OnExpiry,
+    pub when_away: WhenAway,
+    /// Of accounts that count llm_tokens; [`MeterPair::PLAIN`] and unused elsewhere.
+    pub meter: MeterPair,
+    pub hold_factor_thousandths: u32,
+    /// `None`: the default.
+    pub estimator: Option<EstimatorChoice>,
+    pub shadow: bool,
+    pub count_denied: bool,
+    pub refund_failed: bool,
+    pub opening: Opening,
+    pub booking: Booking,
+}
+
+/// A shape with everything decided.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Form {
+    Rate { window_s: u32, bucket_s: u32, weights: Weights },
+    Quota(PeriodRule),
+    Concurrency,
+}
+
+impl Form {
+    /// The ledger's shape.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::Rate { window_s, bucket_s, weights } => Shape::Rate {
+                buckets: u8::try_from(buckets(*window_s, *bucket_s)).unwrap_or(u8::MAX),
+                width: Micros::from(*bucket_s) * tollbook_ledger::units::SECOND,
+                weights: *weights,
+            },
+            Self::Quota(_) => Shape::Quota,
+            Self::Concurrency => Shape::Concurrency,
+        }
+    }
+}
+
+/// Buckets of a ring: the window's, and one for the oldest, which is counted whole.
+pub(crate) fn buckets(window_s: u32, bucket_s: u32) -> u32 {
+    window_s.div_ceil(bucket_s.max(1)) + 1
+}
+
+/// Bucket width when none is given: a sixtieth of the window, at least a second.
+pub(crate) fn default_bucket_s(window_s: u32) -> u32 {
+    window_s.div_ceil(60).max(1)
+}

@@ -1,0 +1,191 @@
+//! The list of all metrics. Registrations and docs are made from it; nothing else registers a metric.
+//!
+//! A name is `tollbook_<area>_<noun>`, then the unit, then `_total` on counters.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::prometheus_text;
+use prometheus_client::registry::Registry;
+
+use crate::kinds::{Bounds, Counts, Gauges, Times};
+use crate::labels::{
+    Alarm, Anomaly, Away, Denial, Dialect, Ending, Figures, Form, Job, LabelDoc, LabelSet, Measure, Outcome,
+    Part, Problem, Run, Side, Status, StoreTrouble, Surface, UpstreamTrouble, Verb,
+};
+use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
+
+const PREFIX: &str = "tollbook";
+
+/// Of what the gateway itself takes: microseconds to a tenth of a second.
+const OWN: Bounds = Bounds(&[
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1,
+]);
+/// Of what a provider takes: hundredths of a second to ten minutes.
+const PROVIDER: Bounds =
+    Bounds(&[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
+
+/// What a metric is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricKind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// One metric, for the docs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetricDoc {
+    /// As it is scraped.
+    pub name: String,
+    pub kind: MetricKind,
+    pub labels: Vec<LabelDoc>,
+    pub help: &'static str,
+}
+
+macro_rules! metrics {
+    ($( $kind:ident $field:ident ($($label:ty),*) $([$bounds:ident])? $help:literal; )+) => {
+        /// Every metric of the process.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            names: Arc<Names>,
+            $( #[doc = $help] pub $field: $kind<($($label,)*)>, )+
+        }
+
+        impl Metrics {
+            pub fn new() -> Self {
+                let mut registry = Registry::with_prefix(PREFIX);
+                let names = Arc::new(Names::default());
+                $( let $field = metrics!(@new $kind registry $field names $help $([$bounds])?); )+
+                Self { registry, names, $($field,)+ }
+            }
+
+            /// The list, in order.
+            pub fn list() -> Vec<MetricDoc> {
+                vec![$( MetricDoc {
+                    name: metrics!(@name $kind $field),
+                    kind: metrics!(@kind $kind),
+                    labels: <($($label,)*)>::docs(),
+                    help: $help,
+                } ),+]
+            }
+        }
+    };
+    (@new Times $registry:ident $field:ident $names:ident $help:literal [$bounds:ident]) => {
+        Times::new(&mut $registry, concat!(stringify!($field), "_seconds"), $help, &$names, $bounds)
+    };
+    (@new $kind:ident $registry:ident $field:ident $names:ident $help:literal) => {
+        $kind::new(&mut $registry, stringify!($field), $help, &$names)
+    };
+    (@name Counts $field:ident) => { concat!("tollbook_", stringify!($field), "_total").to_owned() };
+    (@name Gauges $field:ident) => { concat!("tollbook_", stringify!($field)).to_owned() };
+    (@name Times $field:ident) => { concat!("tollbook_", stringify!($field), "_seconds").to_owned() };
+    (@kind Counts) => { MetricKind::Counter };
+    (@kind Gauges) => { MetricKind::Gauge };
+    (@kind Times) => { MetricKind::Histogram };
+}
+
+metrics! {
+    // calls
+    Counts calls_ended(Dialect, Surface, Status, Ending) "Calls that passed the door, by how they ended";
+    Counts calls_rejected(Dialect, Problem) "Calls answered with an error before the book was asked";
+    Gauges calls_in_flight(Surface) "Calls between acceptance and end";
+    Gauges calls_streams_open() "Streamed answers being relayed";
+    Times calls_overhead(Surface, Form) [OWN] "Time the gateway itself added to a call, from acceptance to dispatch and from answer to client";
+    Times calls_ttft(ModelLabel) [PROVIDER] "Time from acceptance to the first output byte";
+    Times calls_duration(ModelLabel) [PROVIDER] "Time from acceptance to the last byte";
+
+    // the door
+    Counts admission_admitted(Side) "Reservations admitted";
+    Counts admission_denied(Side, Measure, Denial) "Reservations denied, by the limit that bound";
+    Counts admission_shadow_denied(Measure) "Admitted calls that a shadow limit would have denied";
+    Counts admission_degraded(Away) "Calls decided while the engine was away";
+    Counts admission_recalendared() "Reserves asked again because a period had changed";
+    Counts admission_renewed() "Renewals of live calls";
+    Counts admission_short() "Renewals whose hard limits had no room to grow";
+
+    // the end
+    Counts settle_figures(Side, Figures) "Charges, by where their figures come from";
+    Counts settle_late() "Settles and releases that came after the hold had expired";
+    Counts settle_unknown() "Settles of calls the engine no longer knew";
+    Counts settle_overruns(Measure) "Calls that used more than was last decided for them";
+    Counts settle_overrun_llm_tokens() "llm_tokens used above what was last decided";
+    Counts settle_overrun_nano() "Nano-currency used above what was last decided";
+    Gauges settle_queue_depth() "Outcomes waiting to be settled";
+    Counts settle_spooled() "Outcomes written to the spool file";
+    Gauges settle_spool_bytes() "Bytes in the spool file";
+    Counts settle_retried() "Settles repeated because the engine did not answer";
+
+    // usage
+    Counts usage_llm_tokens(ModelLabel, Part) "llm_tokens charged to tenants";
+    Counts usage_cost_nano(ModelLabel) "Nano-currency charged to tenants";
+    Counts usage_anomalies(Anomaly) "Usage figures of providers that were not believed";
+
+    // the engine
+    Counts engine_verbs(Verb, Outcome) "Verbs answered";
+    Times engine_verb(Verb) [OWN] "Time of a verb";
+    Counts engine_alarms(Alarm) "Alarms of the book; any increase wants a look";
+    Gauges engine_reservations_live() "Reservations that hold something";
+    Gauges engine_tombstones() "Ended reservations still remembered";
+    Gauges engine_accounts() "Accounts kept";
+    Gauges engine_log_bytes() "Bytes in the log since the last snapshot";
+    Counts engine_log_records() "Records written to the log";
+    Counts engine_expired() "Reservations ended by expiry";
+    Gauges engine_drift() "Accounts whose held differed from the sum of their holds at the last check";
+
+    // the journal
+    Gauges journal_pending() "Ended calls that wait for the store, as the last drain saw them";
+    Counts journal_drained() "Entries written to the store";
+    Counts journal_repeated() "Entries the store had already";
+    Counts journal_unbooked() "Entries of calls the engine no longer knew; any increase wants a look";
+    Counts journal_damaged() "Records whose body could not be read";
+    Counts journal_store_errors(StoreTrouble) "Failed writes to the store";
+    Counts jobs_runs(Job, Run) "Runs of background jobs";
+
+    // upstreams
+    Counts upstream_requests(PoolLabel, Status) "Requests sent to a pool";
+    Counts upstream_errors(PoolLabel, UpstreamTrouble) "Failures of a pool";
+    Counts upstream_retries(PoolLabel) "Requests sent to a pool again";
+    Times upstream_answer(PoolLabel) [PROVIDER] "Time from dispatch to the head of the answer";
+
+    // the process
+    Gauges config_generation() "Number of the configuration in force; rises with every reload";
+    Counts config_reloads(Run) "Reloads of the configuration";
+    Gauges process_ready() "1 while the gateway accepts calls";
+    Gauges process_start_unix() "Start of the process, in seconds since 1970";
+}
+
+impl Metrics {
+    /// Gives configured models labels of their own, up to the bound; those past it are `other`.
+    pub fn models_set<'a>(&self, models: impl IntoIterator<Item = &'a str>) {
+        for model in models {
+            let _: ModelLabel = self.names.define(model);
+        }
+    }
+
+    /// Gives configured pools labels of their own, up to the bound; those past it are `other`.
+    pub fn pools_set<'a>(&self, pools: impl IntoIterator<Item = &'a str>) {
+        for pool in pools {
+            let _: PoolLabel = self.names.define(pool);
+        }
+    }
+
+    /// The label of a configured name; `other` for any other text. Callers on a hot path keep it.
+    pub fn label<L: NameLabel>(&self, name: &str) -> L {
+        self.names.find(name)
+    }
+
+    /// All series in the Prometheus text format.
+    pub fn encode(&self) -> String {
+        let mut text = String::with_capacity(16 * 1024);
+        // Writing to a string cannot fail.
+        let _ = prometheus_text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,60 @@
+//! The official SDKs, run as a user would: from a virtual environment, in a process of their own.
+//!
+//! Invariant: the SDKs are unmodified and pinned in `python/requirements.txt`. The environment is made by
+//! `cargo xtask setup`; where it is missing, a test fails and says so.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Set by the test runner; else `e2e-venv` in the target folder is used.
+const VENV_VARIABLE: &str = "TOLLBOOK_E2E_VENV";
+
+/// Runs one case of `python/sdk.py` and returns what it printed of it.
+pub fn sdk(case: &str, base_url: &str, api_key: &str, more: &[&str]) -> Value {
+    sdk_many(&[case], base_url, api_key, more).pop().unwrap_or_default()
+}
+
+/// Runs the cases one after another in one process, as the SDKs take seconds to load.
+pub fn sdk_many(cases: &[&str], base_url: &str, api_key: &str, more: &[&str]) -> Vec<Value> {
+    let case = cases.join(" ");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join("sdk.py");
+    let output = Command::new(interpreter())
+        .arg(script)
+        .args(cases)
+        .args(["--base-url", base_url, "--key", api_key])
+        .args(more)
+        .stdin(Stdio::null())
+        // A proxy of the surroundings must not come between.
+        .env("NO_PROXY", "*")
+        .output();
+    match output {
+        Ok(output) if output.status.success() => match serde_json::from_slice(&output.stdout) {
+            Ok(value) => value,
+            Err(error) => fail(&format!("{case}: {error}: {}", String::from_utf8_lossy(&output.stdout))),
+        },
+        Ok(output) => fail(&format!("{case}: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => fail(&format!("{case}: {error}")),
+    }
+}
+
+fn interpreter() -> PathBuf {
+    let venv = std::env::var_os(VENV_VARIABLE).map_or_else(beside_the_tests, PathBuf::from);
+    let python = venv.join("bin").join("python");
+    if !python.exists() {
+        fail(&format!("{} is missing; make it: cargo xtask setup", python.display()));
+    }
+    python
+}
+
+/// Tests lie in <target>/<profile>/deps.
+fn beside_the_tests() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    program.ancestors().nth(3).unwrap_or(Path::new(".")).join("e2e-venv")
+}
+
+#[allow(clippy::panic, reason = "test code: a panic is a failed test")]
+fn fail(why: &str) -> ! {
+    panic!("{why}")
+}

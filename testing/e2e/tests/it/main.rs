@@ -1,0 +1,9 @@
+//! Black-box tests: the fake provider on one side, clients on the other, the built program between them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "test code: a panic is a failed test"
+)]
+
+mod sdk_and_provider;

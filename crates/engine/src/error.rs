@@ -22,6 +22,8 @@ pub enum ErrorKind {
     /// A caller's mistake; repeating does not help.
     #[error("the command was refused: {0}")]
     Refused(#[from] Refusal),
+    #[error("the entry is longer than {} bytes", crate::ENTRY_MAX)]
+    EntryTooLong,
     #[error("this engine does not support the verb")]
     Unsupported,
     #[error("the shard is not kept here")]

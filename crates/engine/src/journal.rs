@@ -6,6 +6,17 @@ use tollbook_ledger::{Attempt, Micros, Posted, ReservationId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Cursor(pub u64);
 
+/// Longest entry a verb may carry, in bytes; a longer one is refused.
+pub const ENTRY_MAX: usize = 16 * 1024;
+/// `seq` of the end of an attempt.
+pub const SEQ_END: u16 = 0;
+/// `seq` of the one late settle or release.
+pub const SEQ_LATE: u16 = 1;
+/// `seq` of an adjust; its id is the adjust's own.
+pub const SEQ_ADJUST: u16 = 2;
+/// `seq` of an unbooked entry: apart from every other, the same for every repeat.
+pub const SEQ_UNBOOKED: u16 = u16::MAX;
+
 /// One ended call, or one correction of it. Unique by (id, side in `body`, attempt, seq).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JournalRecord {

@@ -13,12 +13,12 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use error::{Applied, EngineError, ErrorKind};
-pub use journal::{Cursor, JournalRecord, Source};
+pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED, Source};
 pub use tollbook_ledger as ledger;
 use tollbook_ledger::{AccountId, Expired, Renewed, Settled};
 pub use verb::{
     AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, Profile, ProgressCall, Receipt,
-    RebookCall, Reply, ReleaseCall, RenewCall, Repair, ReserveCall, RestoreCall, RestoredState, SettleCall, Shard,
+    RebookCall, Reply, ReleaseCall, RenewCall, Repair, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX, SettleCall, Shard,
     Standing, Verdict,
 };
 

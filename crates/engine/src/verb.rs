@@ -102,6 +102,9 @@ pub struct ProgressCall {
     pub delta: Vec<i64>,
 }
 
+/// A settle whose call ended longer ago than this is journaled as `unbooked` (L8): 25 min, within `REMEMBER`.
+pub const SETTLE_AGE_MAX: Micros = 25 * 60 * 1_000_000;
+
 /// `settle`.
 #[derive(Clone, Debug)]
 pub struct SettleCall {
@@ -111,7 +114,8 @@ pub struct SettleCall {
     pub actual: Vec<u64>,
     pub learn: Option<u64>,
     pub entry: Vec<u8>,
-    /// How long ago the call ended; a claim for an unknown id is journaled as `unbooked`.
+    /// How long ago the call ended. Older than [`SETTLE_AGE_MAX`], or for an id the engine no longer knows: no account
+    /// changes, the entry is journaled as `Unbooked` and the answer says `Met::Unknown` (L8).
     pub age: Micros,
 }
 

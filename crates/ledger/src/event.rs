@@ -212,6 +212,8 @@ pub struct Pruned<'a> {
     pub estimators: &'a [EstimatorId],
     /// Slots of accounts closed.
     pub accounts: &'a [u32],
+    /// Slots of quota accounts that drop every period past its retention but the newest.
+    pub trimmed: &'a [u32],
 }
 
 /// The clock of a book, and the number of account slots that follow.
@@ -263,8 +265,6 @@ pub struct LiveRow<'a> {
     pub attempt: Attempt,
     /// Engine time of the admission.
     pub admitted: Micros,
-    /// The same on the book's steady clock.
-    pub born: Micros,
     /// On the book's steady clock.
     pub due: Micros,
     pub sent: bool,

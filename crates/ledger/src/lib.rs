@@ -25,4 +25,4 @@ pub use reply::{
     Alarms, Balance, Binding, Denial, DenyKind, Drift, Due, End, Expired, LegReceipt, Met, Posted,
     PruneCount, Receipt, Refusal, Renewed, Settled, Verdict, Wait,
 };
-pub use units::{AMOUNT_MAX, LEGS_MAX, Micros};
+pub use units::{AMOUNT_MAX, LEGS_MAX, Micros, SECOND};

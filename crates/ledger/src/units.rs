@@ -23,3 +23,29 @@ pub const RENEWED_LIFE: Micros = 60 * SECOND;
 pub type Micros = u64;
 /// One second in [`Micros`].
 pub const SECOND: Micros = 1_000_000;
+
+/// Periods of a quota are kept this long after their end, in microseconds: [`REMEMBER`] + 1 h.
+pub const PERIOD_KEPT: Micros = REMEMBER + 60 * 60 * SECOND;
+/// Estimators not learned from, and quota accounts whose newest period is over, are forgotten after 7 days.
+pub const FORGET: Micros = 7 * 24 * 60 * 60 * SECOND;
+/// Rate and concurrency accounts equal to fresh ones are closed after 10 min without use.
+pub const IDLE: Micros = 10 * 60 * SECOND;
+/// Widest bucket a rate window may have: 24 h.
+pub const WIDTH_MAX: Micros = 24 * 60 * 60 * SECOND;
+/// `held` of one account stays below this, so that sums cannot overflow; a hold that would pass it is cut.
+pub const HELD_MAX: u64 = 1 << 62;
+
+/// An amount as a signed one.
+pub(crate) fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+/// A signed amount as an unsigned one; negative is 0.
+pub(crate) fn unsigned(amount: i64) -> u64 {
+    u64::try_from(amount).unwrap_or(0)
+}
+
+/// Seconds as microseconds; far futures saturate.
+pub(crate) fn micros(seconds: u64) -> Micros {
+    seconds.saturating_mul(SECOND)
+}

@@ -1,99 +1,180 @@
 //! One shard's accounts and reservations, and the verbs over them.
 //!
-//! Signatures first, so that other rooms can build against them; the verbs refuse until they are written.
+//! Invariants: a verb checks the command's shape, decides by reading only, builds one event, hands it to the caller's
+//! log, and applies it. So a book is the fold of its events ([`Book::apply`]), and what the log did not take did not
+//! happen. Between verbs `held` of every account is the sum of its live holds (L10).
+//! Nothing here can fail for lack of room once it was admitted (L4); what can not be booked any more is counted in
+//! [`Alarms`].
+//!
+//! Two clocks. Engine time (`now`) addresses buckets and periods. The *steady* clock is engine time plus everything it
+//! has stepped back so far; it never goes back, and lives, tombstones and idleness are measured on it, so a step back
+//! neither keeps dead holds nor brings forgotten things to life.
+//!
+//! The place for `forecast` booking is a further shape beside [`crate::Shape::Rate`]; nothing here knows of plans yet.
 
-use crate::account::AccountId;
-use crate::command::{Adjust, ExpireOne, Rebook, Release, Renew, Reserve, Settle};
-use crate::event::{Event, Log};
-use crate::reply::{Alarms, Balance, Drift, Due, Expired, PruneCount, Refusal, Renewed, Settled, Verdict};
+mod account;
+mod accounts;
+mod adjust;
+mod apply;
+mod check;
+mod drift;
+mod dump;
+mod end;
+mod estimate;
+mod hint;
+mod live;
+mod plan;
+mod prune;
+mod rebook;
+mod renew;
+mod reserve;
+mod ring;
+mod slab;
+mod table;
+mod tomb;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use accounts::Accounts;
+use estimate::Estimates;
+use live::Lives;
+use plan::Plan;
+use tomb::Tombs;
+
+use crate::account::{AccountId, SubjectId};
+use crate::id::{Attempt, ReservationId};
+use crate::reply::{Alarms, Balance, Due, Met};
 use crate::units::Micros;
 
 /// The state of one shard.
 #[derive(Debug, Default)]
 pub struct Book {
+    /// Engine time of the last event.
+    seen: Micros,
+    /// By how much engine time has stepped back, in all.
+    behind: Micros,
+    accounts: Accounts,
+    lives: Lives,
+    tombs: Tombs,
+    estimates: Estimates,
+    adjusts: Adjusts,
     alarms: Alarms,
+    /// Where the next prune goes on.
+    cursors: Cursors,
+    scratch: Plan,
+    posts: Vec<i64>,
 }
 
-#[allow(
-    unused_variables,
-    clippy::unused_self,
-    clippy::needless_pass_by_ref_mut,
-    reason = "verbs are written next"
-)]
+/// Ids of adjusts applied within `REMEMBER`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Adjusts {
+    known: BTreeMap<u128, Micros>,
+    order: VecDeque<(u128, Micros)>,
+}
+
+#[derive(Debug, Default)]
+struct Cursors {
+    account: u32,
+    estimate: u32,
+}
+
 impl Book {
     pub fn new() -> Self {
         Self::default()
     }
 
-    pub fn reserve(&mut self, now: Micros, cmd: &Reserve, log: &mut impl Log) -> Result<Verdict, Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    pub fn rebook(
-        &mut self,
-        now: Micros,
-        cmd: &Rebook,
-        log: &mut impl Log,
-    ) -> Result<(Verdict, Option<Settled>), Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    pub fn renew(&mut self, now: Micros, cmd: &Renew, log: &mut impl Log) -> Result<Renewed, Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    pub fn settle(&mut self, now: Micros, cmd: &Settle, log: &mut impl Log) -> Result<Settled, Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    pub fn release(&mut self, now: Micros, cmd: &Release, log: &mut impl Log) -> Result<Settled, Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    pub fn expire(&mut self, now: Micros, cmd: &ExpireOne, log: &mut impl Log) -> Result<Expired, Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    /// True if it was applied now, false if this id had been applied before.
-    pub fn adjust(&mut self, now: Micros, cmd: &Adjust, log: &mut impl Log) -> Result<bool, Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    /// Forget what no rule needs any more, at most `max` things.
-    pub fn prune(&mut self, now: Micros, max: usize, log: &mut impl Log) -> Result<PruneCount, Refusal> {
-        Err(Refusal::LogFull)
-    }
-
-    /// Set `held` of a drifted account to the sum of its live holds; false if it has changed since `seen`.
-    pub fn repair(&mut self, now: Micros, seen: &Drift, log: &mut impl Log) -> Result<bool, Refusal> {
-        Err(Refusal::LogFull)
+    /// The steady clock at an engine time: never behind what it was at the last event.
+    pub fn steady(&self, now: Micros) -> Micros {
+        now.max(self.seen).saturating_add(self.behind)
     }
 
     /// Reservations that are due, oldest second first.
     pub fn due(&self, now: Micros, max: usize) -> Vec<Due> {
-        Vec::new()
+        self.lives.due(self.steady(now), max)
     }
 
-    /// Accounts among the `max` slots from `cursor` whose held is not the sum of their live holds; where to go on.
-    pub fn drift(&self, cursor: u32, max: u32) -> (Vec<Drift>, Option<u32>) {
-        (Vec::new(), None)
+    /// Subjects whose accounts a live reservation touches, each once, in the order of its legs.
+    pub fn subjects(&self, id: ReservationId, attempt: Attempt) -> Vec<SubjectId> {
+        let mut found: Vec<SubjectId> = Vec::new();
+        let live = self.lives.find(id, attempt).and_then(|slot| self.lives.get(slot));
+        for leg in live.iter().flat_map(|live| live.legs.iter()) {
+            if let Some(account) = self.accounts.get(leg.slot)
+                && !found.contains(&account.id.subject)
+            {
+                found.push(account.id.subject);
+            }
+        }
+        found
+    }
+
+    /// The state that a claim would meet.
+    pub fn state(&self, now: Micros, id: ReservationId, attempt: Attempt) -> Met {
+        if self.lives.find(id, attempt).is_some() {
+            return Met::Held;
+        }
+        match self.tombs.find(id, attempt, self.steady(now)) {
+            Some(tomb) => Met::Ended(tomb.end),
+            None => Met::Unknown,
+        }
     }
 
     pub fn balance(&self, now: Micros, account: AccountId) -> Option<Balance> {
-        None
+        Some(balance(now, self.accounts.get(self.accounts.find(account)?)?))
     }
 
     pub fn balances(&self, now: Micros) -> impl Iterator<Item = Balance> + '_ {
-        core::iter::empty()
+        self.accounts.iter().map(move |(_, account)| balance(now, account))
     }
 
-    /// Apply one event or snapshot row. Never fails; what does not fit is counted and changes nothing.
-    pub fn apply(&mut self, event: &Event<'_>) {}
-
-    /// The whole state as events: folding them into a new book gives an equal one.
-    pub fn dump(&self, row: &mut dyn FnMut(&Event<'_>)) {}
+    /// Posted and held of one kept period of a quota, by its start in UTC seconds.
+    pub fn period(&self, account: AccountId, start: u64) -> Option<(i64, i64)> {
+        let period = self.accounts.get(self.accounts.find(account)?)?.period(start)?;
+        Some((period.posted, period.held))
+    }
 
     pub fn alarms(&self) -> &Alarms {
         &self.alarms
     }
 }
+
+fn balance(now: Micros, account: &account::Account) -> Balance {
+    let is_quota = account.shape() == crate::account::Shape::Quota;
+    let period = account
+        .newest()
+        .map(|period| (period.start, period.end))
+        .filter(|(_, end)| account::until(now, *end) > 0);
+    let place = period.map_or(0, |(start, _)| start);
+    let (mut posted, mut held, mut reset) =
+        (account.posted(now, place), account.held(place), account.reset(now, place));
+    if is_quota && period.is_none() {
+        (posted, held, reset) = (0, 0, 0);
+    }
+    let rare = account.rare.as_deref().copied().unwrap_or_default();
+    Balance {
+        account: account.id,
+        measure: account.measure,
+        shape: account.shape(),
+        period,
+        posted,
+        held,
+        live_holds: account.live,
+        reset,
+        shadow_denied: rare.shadow_denied,
+        shadow_demand: rare.shadow_demand,
+        version: account.version,
+    }
+}
+
+/// Equal state; alarms and scratch are no part of it.
+impl PartialEq for Book {
+    fn eq(&self, other: &Self) -> bool {
+        (self.seen, self.behind) == (other.seen, other.behind)
+            && self.accounts == other.accounts
+            && self.lives == other.lives
+            && self.tombs == other.tombs
+            && self.estimates == other.estimates
+            && self.adjusts == other.adjusts
+    }
+}
+
+impl Eq for Book {}

@@ -1,0 +1,81 @@
+//! The shape of commands: what is refused before anything is decided.
+//!
+//! Invariant: of several refusals the one that comes first in [`Refusal`] wins, then the one of the first leg. A leg
+//! that passes has finite amounts: base + per_output × e, for any e up to its cap, stays below 2^53 thousands.
+
+use super::Book;
+use crate::account::{Measure, Shape};
+use crate::command::{Leg, Periods, Reserve};
+use crate::reply::Refusal;
+use crate::units::{AMOUNT_MAX, BUCKETS_MAX, CONTEXT_MAX, LEGS_MAX, LIMITS_PER_LEG_MAX, WIDTH_MAX};
+
+impl Book {
+    /// Check a reserve; `slots` gets the slot of each leg's account, if it exists.
+    pub(super) fn check(&self, cmd: &Reserve, slots: &mut Vec<Option<u32>>) -> Result<(), Refusal> {
+        slots.clear();
+        if cmd.legs.is_empty() {
+            return Err(Refusal::NoLegs);
+        }
+        if cmd.legs.len() > LEGS_MAX {
+            return Err(Refusal::TooManyLegs);
+        }
+        slots.extend(cmd.legs.iter().map(|leg| self.accounts.find(leg.account)));
+        let first = cmd.legs.iter().zip(slots.iter()).enumerate().filter_map(|(index, (leg, slot))| {
+            let before = cmd.legs.get(..index).unwrap_or_default();
+            self.check_leg(index, leg, before, *slot)
+        });
+        match first.min() {
+            Some(refusal) => Err(refusal),
+            None if cmd.context.len() > CONTEXT_MAX => Err(Refusal::Context),
+            None => Ok(()),
+        }
+    }
+
+    fn check_leg(&self, index: usize, leg: &Leg, before: &[Leg], slot: Option<u32>) -> Option<Refusal> {
+        if leg.limits.is_empty() || leg.limits.len() > LIMITS_PER_LEG_MAX {
+            return Some(Refusal::Limits(index));
+        }
+        if before.iter().any(|other| other.account == leg.account) {
+            return Some(Refusal::RepeatedAccount(index));
+        }
+        if !amounts_fit(leg) {
+            return Some(Refusal::Amount(index));
+        }
+        let other = slot.and_then(|slot| self.accounts.get(slot));
+        let as_known =
+            other.is_none_or(|account| account.measure == leg.measure && account.shape() == leg.shape);
+        (!as_known || !shape_fits(leg)).then_some(Refusal::Shape(index))
+    }
+}
+
+/// One settled amount per leg, each an amount.
+pub(super) fn check_actual(actual: &[u64]) -> Result<(), Refusal> {
+    match actual.iter().position(|amount| *amount > AMOUNT_MAX) {
+        Some(index) => Err(Refusal::Amount(index)),
+        None => Ok(()),
+    }
+}
+
+fn amounts_fit(leg: &Leg) -> bool {
+    let most = u128::from(leg.base) + u128::from(leg.per_output) * u128::from(leg.cap);
+    most <= u128::from(AMOUNT_MAX) * 1000
+        && leg.cap <= AMOUNT_MAX
+        && leg.worst <= AMOUNT_MAX
+        && leg.limits.iter().all(|limit| limit.ceiling <= AMOUNT_MAX)
+}
+
+fn shape_fits(leg: &Leg) -> bool {
+    let measure_fits = (leg.measure == Measure::Concurrency) == (leg.shape == Shape::Concurrency);
+    let rate_fits = match leg.shape {
+        Shape::Rate { buckets, width, .. } => {
+            (2..=BUCKETS_MAX).contains(&buckets) && (1..=WIDTH_MAX).contains(&width)
+        }
+        Shape::Quota | Shape::Concurrency => true,
+    };
+    let periods_fit = match (leg.shape, leg.periods) {
+        (Shape::Quota, Periods::Calendar(starts)) => starts.is_sorted_by(|left, right| left < right),
+        (Shape::Quota, Periods::Lifetime) | (Shape::Rate { .. } | Shape::Concurrency, Periods::None) => true,
+        _ => false,
+    };
+    measure_fits && rate_fits && periods_fit
+}

@@ -1,0 +1,129 @@
+//! What a call will probably use, and what it can use at most.
+//!
+//! Invariants: a missing cap is never "unlimited"; an estimate is never above the client's own cap (the engine sees to
+//! it with the cap of the leg); the worst case covers every usage that stays within the counted input × margin and the
+//! cap. A cap is written into the request where the worst case has to be true and would not be otherwise.
+
+use crate::count::InputCount;
+use crate::facts::{FACT_MAX, ModelFacts};
+use crate::learned::Learned;
+use tollbook_policy::{BoundAccount, Measure};
+use tollbook_wire::Request;
+
+/// Margin of the worst case over an exact count and over any other, in thousandths.
+pub const MARGIN_EXACT: u64 = 1_020;
+pub const MARGIN_ESTIMATED: u64 = 1_250;
+
+/// What the client asked for, as far as it decides the demand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Asked<'a> {
+    /// The largest cap the client sent, per choice.
+    pub output_cap: Option<u64>,
+    pub choices: u64,
+    pub cache: bool,
+    pub cache_hour: bool,
+    pub web_search: bool,
+    pub images: bool,
+    pub other_media: bool,
+    pub service_tier: Option<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    pub fn of(request: &'a Request<'a>) -> Self {
+        Self {
+            output_cap: request.output_cap,
+            choices: request.choices,
+            cache: request.cache_asked,
+            cache_hour: request.cache_hour_asked,
+            web_search: request.web_search,
+            images: !request.content.images.is_empty(),
+            other_media: request.content.other_media > 0,
+            service_tier: request.service_tier.as_deref(),
+        }
+    }
+}
+
+/// The two demands of a call, before weights and prices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Demand {
+    pub input: InputCount,
+    /// Input × margin, at most the model's context.
+    pub worst_input: u64,
+    /// Share of the text input expected to be read from a cache, in thousandths.
+    pub cached_share: u64,
+    /// Output cap of all choices together.
+    pub cap: u64,
+    /// Cap per choice to be written into the request.
+    pub inject_cap: Option<u64>,
+    /// Expected output before anything was learned.
+    pub first_output: u64,
+    /// Dearer kinds of input the call can meet.
+    pub cache_write: bool,
+    pub cache_write_hour: bool,
+    pub images: bool,
+    pub other_media: bool,
+    pub web_searches_worst: u64,
+    pub service_tier: Option<String>,
+}
+
+impl Demand {
+    /// `cap_must_hold`: what [`needs_cap`] says of the limits that bind, pools included.
+    pub fn new(
+        asked: &Asked<'_>,
+        input: InputCount,
+        facts: &ModelFacts,
+        learned: &Learned,
+        cap_must_hold: bool,
+    ) -> Self {
+        let bounds = [facts.output_cap, facts.output_max].into_iter().flatten();
+        let most = bounds.fold(FACT_MAX, u64::min);
+        // zero is passed on as it is, but something may come back (B100)
+        let per_choice = asked.output_cap.unwrap_or(facts.output_default).clamp(1, most.max(1));
+        let above_ours = asked.output_cap.zip(facts.output_cap).is_some_and(|(sent, ours)| sent > ours);
+        let inject =
+            above_ours || (asked.output_cap.is_none() && (cap_must_hold || facts.output_cap.is_some()));
+        Self {
+            worst_input: worst_input(&input, facts),
+            input,
+            cached_share: learned.cached_share(),
+            cap: per_choice.saturating_mul(asked.choices.max(1)),
+            inject_cap: inject.then_some(per_choice),
+            first_output: facts.first_output,
+            cache_write: asked.cache || facts.caches_unasked,
+            cache_write_hour: asked.cache_hour,
+            images: asked.images,
+            other_media: asked.other_media,
+            web_searches_worst: if asked.web_search { facts.web_searches_worst } else { 0 },
+            service_tier: asked.service_tier.map(str::to_owned),
+        }
+    }
+
+    /// The same call with a lower cap per choice (clamp); the cap is then always written.
+    pub fn clamped(mut self, cap_per_choice: u64, choices: u64) -> Self {
+        let cap = cap_per_choice.max(1).saturating_mul(choices.max(1));
+        if cap < self.cap {
+            self.cap = cap;
+            self.inject_cap = Some(cap_per_choice.max(1));
+        }
+        self
+    }
+}
+
+fn worst_input(input: &InputCount, facts: &ModelFacts) -> u64 {
+    let margin = if input.exact { MARGIN_EXACT } else { MARGIN_ESTIMATED };
+    let worst = (u128::from(input.llm_tokens) * u128::from(margin)).div_ceil(1_000);
+    let worst = u64::try_from(worst).unwrap_or(u64::MAX);
+    // no provider takes more than its context; a count above it is the count's mistake or the client's
+    match facts.context {
+        Some(context) if context >= input.llm_tokens => worst.min(context),
+        Some(_) | None => worst,
+    }
+}
+
+/// Whether an enforced hard limit binds that counts output, so that the cap must be in the request (B099: where only
+/// requests are limited none is asked for).
+pub fn needs_cap(bound: &[BoundAccount]) -> bool {
+    bound.iter().any(|account| {
+        account.hard && matches!(account.measure, Measure::Tokens | Measure::OutputTokens | Measure::Cost)
+    })
+}

@@ -1,0 +1,201 @@
+//! Makes legs of a demand: coefficients, worst case, estimator, periods.
+//!
+//! A leg's amount for an output of e llm_tokens is ⌈(base + per_output × e) / 1000⌉ in the account's unit; that one
+//! formula serves requests, llm_tokens with weights, and cost (pico-currency are thousandths of nano-currency).
+//! Legs stand in the order of the bound accounts; so do [`crate::actuals`].
+//! A call without a price is refused where an account counts cost (B090); one whose demand does not fit the ledger's
+//! numbers is refused as too large, never cut.
+
+use crate::demand::Demand;
+use crate::parts::Parts;
+use crate::price::{Price, Rates};
+use tollbook_ledger::{AMOUNT_MAX, Estimator, EstimatorId, Leg, LimitId, SubjectId};
+use tollbook_policy::{BoundAccount, EstimatorChoice, Measure, Meter, PeriodTable};
+
+/// Why a call cannot be booked. The limit is one that needed the figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LegsError {
+    #[error("the model has no price, and a limit counts cost")]
+    Unpriced(LimitId),
+    #[error("the demand is larger than any account can hold")]
+    TooLarge(LimitId),
+}
+
+/// Where the estimators of a call live: its own, and its model's for when that is young.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EstimatorIds {
+    pub own: EstimatorId,
+    pub prior: EstimatorId,
+}
+
+impl EstimatorIds {
+    /// Of a key (by its subject) and a model. Cache it with the binding.
+    pub fn new(key: SubjectId, model: &str) -> Self {
+        let digest = |kind: u8, key: u64| {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(b"tollbook estimator 1").update(&[kind]).update(&key.to_le_bytes());
+            hasher.update(model.as_bytes());
+            let mut first = [0; 8];
+            hasher.finalize_xof().fill(&mut first);
+            EstimatorId(u64::from_le_bytes(first))
+        };
+        Self { own: digest(1, key.0), prior: digest(2, 0) }
+    }
+}
+
+/// Where the expected output comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// From each account's estimator.
+    Estimated(EstimatorIds),
+    /// Already known: a pool takes it from the tenant's receipt.
+    Known(u64),
+}
+
+/// The legs of a call over the accounts that bind it.
+///
+/// # Errors
+/// When a price is missing, or an amount is larger than the ledger's largest.
+pub fn legs(
+    bound: &[BoundAccount],
+    demand: &Demand,
+    price: Option<&Price>,
+    output: Output,
+    periods: &PeriodTable,
+) -> Result<Vec<Leg>, LegsError> {
+    bound.iter().map(|account| leg(account, demand, price, output, periods)).collect()
+}
+
+fn leg(
+    bound: &BoundAccount,
+    demand: &Demand,
+    price: Option<&Price>,
+    output: Output,
+    periods: &PeriodTable,
+) -> Result<Leg, LegsError> {
+    let limit = bound.limits.first().map_or(LimitId(u32::MAX), |limit| limit.id);
+    let figures = match bound.measure {
+        Measure::Requests | Measure::Concurrency => Figures { base: 1_000, per_output: 0, worst: 1 },
+        Measure::Tokens | Measure::InputTokens | Measure::OutputTokens => weighed(bound, demand),
+        Measure::Cost => priced(bound, demand, price.ok_or(LegsError::Unpriced(limit))?),
+    };
+    let most = u128::from(AMOUNT_MAX);
+    let largest = figures.base.saturating_add(figures.per_output.saturating_mul(u128::from(demand.cap)));
+    if largest > most || figures.worst > most {
+        return Err(LegsError::TooLarge(limit));
+    }
+    let fits = |figure: u128| u64::try_from(figure).map_err(|_| LegsError::TooLarge(limit));
+    Ok(Leg {
+        account: bound.account,
+        measure: bound.measure,
+        shape: bound.shape,
+        periods: periods.get(bound.calendar),
+        base: fits(figures.base)?,
+        per_output: fits(figures.per_output)?,
+        cap: demand.cap,
+        worst: fits(figures.worst)?,
+        estimator: estimator(bound.estimator, demand, output),
+        refund_failed: bound.refund_failed,
+        limits: bound.limits.clone(),
+    })
+}
+
+/// A leg's numbers before they are known to fit: thousandths, thousandths, and a finished amount.
+struct Figures {
+    base: u128,
+    per_output: u128,
+    worst: u128,
+}
+
+fn estimator(choice: EstimatorChoice, demand: &Demand, output: Output) -> Estimator {
+    match (output, choice) {
+        (Output::Known(output), _) | (Output::Estimated(_), EstimatorChoice::Constant(output)) => {
+            Estimator::Constant { output }
+        }
+        (Output::Estimated(_), EstimatorChoice::Capped) => Estimator::Capped,
+        (Output::Estimated(ids), EstimatorChoice::Ema) => {
+            Estimator::Ema { own: ids.own, prior: ids.prior, first: demand.first_output }
+        }
+    }
+}
+
+/// The input as it is expected, in parts.
+fn expected_input(demand: &Demand) -> Parts {
+    let text = demand.input.llm_tokens.saturating_sub(demand.input.images);
+    let cached = u128::from(text) * u128::from(demand.cached_share.min(1_000)) / 1_000;
+    let cached = u64::try_from(cached).unwrap_or(text);
+    Parts {
+        text_input: text - cached,
+        cache_read: cached,
+        image_input: demand.input.images,
+        ..Parts::default()
+    }
+}
+
+fn weighed(bound: &BoundAccount, demand: &Demand) -> Figures {
+    let meter = &bound.meter.reserve;
+    let base = expected_input(demand).weighed(meter);
+    // a pool's two meters may differ; the worst case covers both
+    let (input, output) = dearest_weights(meter, &bound.meter.settle);
+    let worst = u128::from(demand.worst_input) * input + u128::from(demand.cap) * output;
+    Figures {
+        base: times(base, bound.expected_factor),
+        per_output: times(u128::from(meter.output), bound.expected_factor),
+        worst: times(worst, bound.worst_factor).div_ceil(1_000),
+    }
+}
+
+fn dearest_weights(reserve: &Meter, settle: &Meter) -> (u128, u128) {
+    let of = |pick: fn(&Meter) -> u32| pick(reserve).max(pick(settle));
+    let input = [
+        of(|m| m.uncached_input),
+        of(|m| m.cache_read),
+        of(|m| m.cache_write),
+        of(|m| m.image),
+        of(|m| m.audio_input),
+    ];
+    let output = [of(|m| m.output), of(|m| m.reasoning), of(|m| m.audio_output)];
+    let dearest = |weights: &[u32]| u128::from(weights.iter().copied().max().unwrap_or(0));
+    (dearest(&input), dearest(&output))
+}
+
+fn priced(bound: &BoundAccount, demand: &Demand, price: &Price) -> Figures {
+    let tier = demand.service_tier.as_deref();
+    let expected = expected_input(demand);
+    let rates = price.rates(expected.input());
+    let base = times(expected.pico(rates), price.tier(tier));
+    let per_output = times(u128::from(rates.output), price.tier(tier));
+
+    let reachable = || price.reachable(demand.worst_input);
+    let input = reachable().map(|rates| dearest_input(rates, demand)).max().unwrap_or(0);
+    let output = reachable().map(|r| r.output.max(r.reasoning).max(r.audio_output)).max().unwrap_or(0);
+    let pico =
+        u128::from(demand.worst_input) * u128::from(input) + u128::from(demand.cap) * u128::from(output);
+    let nano = times(pico, price.tier_worst(tier)).div_ceil(1_000);
+    let worst = nano.saturating_add(u128::from(price.fees(demand.web_searches_worst)));
+    Figures {
+        base: times(base, bound.expected_factor),
+        per_output: times(per_output, bound.expected_factor),
+        worst: times(worst, bound.worst_factor),
+    }
+}
+
+/// The dearest rate an llm_token of input can meet: no cache discount, cache writes where they can happen.
+fn dearest_input(rates: &Rates, demand: &Demand) -> u64 {
+    let mut dearest = rates.input.max(rates.cache_read);
+    for (can_happen, rate) in [
+        (demand.cache_write, rates.cache_write_5m),
+        (demand.cache_write_hour, rates.cache_write_1h),
+        (demand.images, rates.image_input),
+        (demand.other_media, rates.audio_input),
+    ] {
+        if can_happen {
+            dearest = dearest.max(rate);
+        }
+    }
+    dearest
+}
+
+fn times(amount: u128, thousandths: u32) -> u128 {
+    amount.saturating_mul(u128::from(thousandths)).div_ceil(1_000)
+}

@@ -1,3 +1,10 @@
 //! The program `tollbook`.
 
-fn main() {}
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    tollbook::cli::main(std::env::args_os())
+}

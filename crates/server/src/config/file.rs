@@ -272,6 +272,9 @@ impl Default for UpstreamTimeouts {
 pub struct Model {
     /// What clients put into `model`.
     pub name: String,
+    /// Other names clients may use for it.
+    #[serde(default)]
+    pub aliases: Vec<String>,
     /// The upstream that serves it.
     pub upstream: String,
     /// The model's name there; the same name if absent.
@@ -289,6 +292,10 @@ pub struct Model {
     /// What it costs. An explicit 0 is free; no price at all is unknown.
     #[serde(default)]
     pub price: Option<Price>,
+    /// How the provider counts llm_tokens against its own limits; plain for OpenAI's dialect, without what is read from
+    /// a cache for Anthropic's.
+    #[serde(default)]
+    pub meter: Option<Meter>,
     /// The provider's own limits on us: pool limits, across tenants.
     #[serde(default)]
     pub limits: Vec<Limit>,
@@ -371,6 +378,9 @@ pub enum PriceUnit {
 pub struct Tenant {
     /// Unique name.
     pub id: String,
+    /// Refuse all its keys.
+    #[serde(default)]
+    pub disabled: bool,
     /// Time zone of its quotas, as `Europe/Amsterdam`; UTC if absent.
     #[serde(default)]
     pub zone: Option<String>,
@@ -395,6 +405,9 @@ pub struct Tenant {
 pub struct Project {
     /// Unique in its tenant.
     pub id: String,
+    /// Refuse all its keys.
+    #[serde(default)]
+    pub disabled: bool,
     /// Limits on everything this project does.
     #[serde(default)]
     pub limits: Vec<Limit>,
@@ -415,6 +428,12 @@ pub struct Key {
     /// The secret itself, instead of `hash`; for tests and `${VARIABLE}`s.
     #[serde(default)]
     pub secret: Option<Secret>,
+    /// The secret before this one, while a rotation overlaps.
+    #[serde(default)]
+    pub previous: Option<PreviousSecret>,
+    /// The service its calls belong to unless they name one.
+    #[serde(default)]
+    pub service: Option<String>,
     /// Models this key may use; all if absent.
     #[serde(default)]
     pub models: Option<Vec<String>>,
@@ -427,6 +446,16 @@ pub struct Key {
     /// Refuse this key from this instant on, as `2027-01-01T00:00:00Z`; the zone must be given.
     #[serde(default)]
     pub expires: Option<String>,
+}
+
+/// A secret that is being replaced.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PreviousSecret {
+    /// Its hash.
+    pub hash: String,
+    /// Refused from this instant on, as `2027-01-01T00:00:00Z`; the zone must be given.
+    pub until: String,
 }
 
 /// A fixed business service of a tenant.
@@ -617,30 +646,49 @@ pub enum WhenAway {
     Open,
 }
 
-/// Which llm_tokens count how much. Weights are decimals with up to three places.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+/// Which llm_tokens count how much: the name of a known way, or weights. Weights are decimals with up to three places;
+/// a part without one counts by the part that contains it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Meter {
-    /// Whether input from a cache counts; shorthand for `cache_read: 1` or `0`.
-    pub cached: Option<Cached>,
-    /// Weight of input that is not from a cache; 1 if absent.
-    pub input: Option<Decimal>,
-    /// Weight of input from a cache; 1 if absent.
-    pub cache_read: Option<Decimal>,
-    /// Weight of input written into a cache; 1 if absent.
-    pub cache_write: Option<Decimal>,
-    /// Weight of output; 1 if absent.
-    pub output: Option<Decimal>,
+    /// A known way: `plain`, `without_cache_read`, `openai`, `azure`, `anthropic_input`, `anthropic_output`,
+    /// `gemini_input`, `bedrock`, `bedrock_5x`, `bedrock_10x`, `bedrock_15x`.
+    #[serde(default)]
+    pub preset: Option<String>,
+    /// Weights from the start of a call on; replaces `preset`.
+    #[serde(default)]
+    pub weights: Option<MeterWeights>,
+    /// Weights at the end of a call, where the provider counts differently then; `weights` if absent.
+    #[serde(default)]
+    pub weights_at_end: Option<MeterWeights>,
 }
 
-/// Whether input from a cache counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Cached {
-    /// It does.
-    Include,
-    /// It does not.
-    Exclude,
+/// Weights of the parts of a call's llm_tokens.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MeterWeights {
+    /// Input neither read from nor written to a cache.
+    pub input: Decimal,
+    /// Input read from a cache; as `input` if absent.
+    #[serde(default)]
+    pub cache_read: Option<Decimal>,
+    /// Input written to a cache; as `input` if absent.
+    #[serde(default)]
+    pub cache_write: Option<Decimal>,
+    /// Output.
+    pub output: Decimal,
+    /// Output that is reasoning; as `output` if absent.
+    #[serde(default)]
+    pub reasoning: Option<Decimal>,
+    /// Images sent; as `input` if absent.
+    #[serde(default)]
+    pub image: Option<Decimal>,
+    /// Sound sent; as `input` if absent.
+    #[serde(default)]
+    pub audio_input: Option<Decimal>,
+    /// Sound received; as `output` if absent.
+    #[serde(default)]
+    pub audio_output: Option<Decimal>,
 }
 
 /// Where the expected output comes from.

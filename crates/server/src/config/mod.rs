@@ -2,11 +2,16 @@
 //!
 //! Each step names all mistakes it can, with line and column, and hands on only what has none.
 
+mod amount;
+mod catalog;
 mod environment;
 pub mod file;
+mod limits;
+mod mistakes;
 mod node;
 mod problem;
 mod read;
+mod setup;
 pub mod values;
 
 use std::path::Path;
@@ -14,7 +19,9 @@ use std::path::Path;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
+pub use setup::{Admin, Setup, load, load_text, pepper};
 
+use mistakes::Mistake;
 use node::Node;
 
 /// A file's form, and where each part of it stands.
@@ -26,13 +33,9 @@ pub struct Source {
 
 impl Source {
     /// Names mistakes by the paths of the parts at fault.
-    pub fn report(&self, mistakes: Vec<(String, String, String)>) -> Report {
-        let place = |(path, what, help): (String, String, String)| Problem {
-            place: self.root.locate(&path),
-            path,
-            what,
-            help,
-        };
+    fn report(&self, mistakes: Vec<Mistake>) -> Report {
+        let place =
+            |(path, what, help): Mistake| Problem { place: self.root.locate(&path), path, what, help };
         Report::new(&self.name, mistakes.into_iter().map(place).collect())
     }
 }

@@ -30,7 +30,7 @@ impl Span {
         Self(Duration::from_secs(seconds))
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut total: u64 = 0;
         let mut rest = text;
         let mut smaller_than = u64::MAX;

@@ -1,0 +1,167 @@
+//! The command line: names, help, and plain values; nothing is done here.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::values::Span;
+
+const AFTER: &str = "\
+Exit codes:
+  0  it went well
+  1  it failed while running
+  2  the command line or the configuration is wrong
+
+Examples:
+  tollbook demo
+  tollbook check -c tollbook.yaml
+  tollbook serve -c tollbook.yaml";
+
+/// An LLM gateway that keeps its limits as a book of accounts.
+#[derive(Debug, Parser)]
+#[command(name = "tollbook", version, about, after_help = AFTER, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the gateway
+    Serve(Serve),
+    /// Run the gateway in front of a built-in fake provider, with sample tenants and keys
+    Demo(Demo),
+    /// Validate a configuration file and print what binds whom
+    Check(Check),
+    /// Make keys
+    Keys {
+        #[command(subcommand)]
+        command: Keys,
+    },
+    /// Ask a running gateway why a call is admitted or refused
+    Explain(Explain),
+    /// Print the JSON Schema of the configuration file
+    Schema,
+    /// Print every metric that the gateway exports, as JSON
+    MetricsList,
+    /// Print every error that the gateway answers with, as JSON
+    ErrorsList,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+SIGINT or SIGTERM: stop accepting, finish or end what runs, settle everything, exit. A second one exits at once.
+
+Example:
+  OPENAI_API_KEY=sk-… tollbook serve -c tollbook.yaml")]
+pub struct Serve {
+    /// The configuration file, YAML or JSON
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Write the addresses that were bound to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub addr_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  tollbook demo
+  tollbook demo --for 10s --no-table")]
+pub struct Demo {
+    /// Where clients come in; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Keep the book here instead of in a folder that is removed at the end
+    #[arg(long, value_name = "FOLDER")]
+    pub data_dir: Option<PathBuf>,
+    /// No live table
+    #[arg(long)]
+    pub no_table: bool,
+    /// Stop by itself after this long
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    pub stop_after: Option<Duration>,
+    /// Write the addresses that were bound to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub addr_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  tollbook check -c tollbook.yaml
+  tollbook check -c tollbook.yaml --json | jq '.bindings[0]'")]
+pub struct Check {
+    /// The configuration file, YAML or JSON
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Keys {
+    /// Make a key; its secret is printed once, and its hash as a line for the configuration file
+    New(KeysNew),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  tollbook keys new --id web-1 -c tollbook.yaml")]
+pub struct KeysNew {
+    /// The key's id in the configuration file
+    #[arg(long, default_value = "key-1")]
+    pub id: String,
+    /// The configuration file whose `key_pepper` the hash is made with
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollbook explain --key-id web-1 --model gpt-4o --body request.json
+  tollbook explain --request 018f3c…")]
+pub struct Explain {
+    /// The gateway's admin listener
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
+    pub admin: String,
+    /// The operator's key; better given by the environment
+    #[arg(long, env = "TOLLBOOK_ADMIN_KEY", hide_env_values = true, value_name = "KEY")]
+    pub admin_key: Option<String>,
+    /// File that holds the operator's key
+    #[arg(long, value_name = "FILE", conflicts_with = "admin_key")]
+    pub admin_key_file: Option<PathBuf>,
+    /// A call of this key
+    #[arg(long, required_unless_present = "request")]
+    pub key_id: Option<String>,
+    /// … to this model; the body's if absent
+    #[arg(long, requires = "key_id")]
+    pub model: Option<String>,
+    /// … with this body, as the client would send it
+    #[arg(long, value_name = "FILE", requires = "key_id")]
+    pub body: Option<PathBuf>,
+    /// … of this service
+    #[arg(long, requires = "key_id")]
+    pub service: Option<String>,
+    /// … for this end user
+    #[arg(long, requires = "key_id")]
+    pub user: Option<String>,
+    /// What the journal kept of a past call
+    #[arg(long, value_name = "ID", conflicts_with = "key_id")]
+    pub request: Option<String>,
+    /// Print the answer's JSON as it came
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    Span::parse(text).map(|span| span.0).ok_or_else(|| "write a number and its unit, as 10s or 5m".to_owned())
+}

@@ -1,0 +1,111 @@
+//! The program's commands.
+//!
+//! A command writes its result to `out` and everything else to `err`; its answer is the exit code. A reader that goes
+//! away (`| head`) is no failure.
+
+mod args;
+mod check;
+mod keys;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use args::Cli;
+use args::{Command, Keys};
+
+use crate::config;
+
+/// Where a command writes.
+struct Console<'a> {
+    out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
+    /// `out` is a terminal: colours and live tables are welcome.
+    terminal: bool,
+}
+
+/// How a command ends when it does not go well.
+#[derive(Debug)]
+enum Failure {
+    /// It failed while running.
+    Run(anyhow::Error),
+    /// The command line or the configuration is wrong.
+    Usage(String),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<config::LoadError> for Failure {
+    fn from(error: config::LoadError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// Runs the program; 0 it went well, 1 it failed, 2 the command line or the configuration is wrong.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // It says itself whether it is help for stdout or a complaint for stderr.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+    };
+    let terminal = io::stdout().is_terminal();
+    // Not locked: a command that runs for long logs from several threads.
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let mut console = Console { out: &mut out, err: &mut err, terminal };
+    match run(cli, &mut console) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Run(error)) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(Failure::Run(error)) => {
+            let _ = writeln!(console.err, "tollbook: {error:#}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Usage(message)) => {
+            let _ = writeln!(console.err, "{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
+    match cli.command {
+        Command::Check(args) => check::run(&args, console),
+        Command::Keys { command: Keys::New(args) } => keys::new(&args, console),
+        Command::Schema => json(console, &config::schema()),
+        Command::Serve(args) => {
+            config::load(&args.config, &environment)?;
+            Err(Failure::Usage("not built yet".to_owned()))
+        }
+        _ => Err(Failure::Usage("not built yet".to_owned())),
+    }
+}
+
+/// Prints a value as indented JSON.
+fn json(console: &mut Console<'_>, value: &serde_json::Value) -> Result<(), Failure> {
+    writeln!(console.out, "{value:#}")?;
+    Ok(())
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// A variable of the process's environment.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

@@ -1,0 +1,292 @@
+//! Who may call what, and what binds them: the file's tree into the flat draft that `policy` checks.
+//!
+//! Every object of the draft remembers its path in the file, so that what `policy` refuses is told with line and column.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use secrecy::ExposeSecret;
+use tollbook_policy as policy;
+use tollbook_policy::{Catalog, Draft, List, MeterPair, ProblemKind, Scope, Subject, WarningKind};
+
+use super::file::{self, File};
+use super::limits;
+use super::mistakes::Mistakes;
+use crate::key::{Hasher, KeyHash};
+
+/// The paths of a draft's objects, list by list.
+#[derive(Debug, Default)]
+struct Paths {
+    tenants: Vec<String>,
+    projects: Vec<String>,
+    keys: Vec<String>,
+    services: Vec<String>,
+    pools: Vec<String>,
+    models: Vec<String>,
+    limits: Vec<String>,
+}
+
+/// The pool that serves a model: the upstream's account × the model's name there.
+pub(super) fn pool_id(model: &file::Model) -> String {
+    format!("{}/{}", model.upstream, model.upstream_model.as_deref().unwrap_or(&model.name))
+}
+
+/// The catalog and what is legal but probably not meant, or nothing after the mistakes were told.
+pub(super) fn catalog(
+    mistakes: &mut Mistakes,
+    file: &File,
+    hasher: &Hasher,
+) -> Option<(Catalog, Vec<String>)> {
+    let before = mistakes.0.len();
+    let mut maker = Maker { mistakes, hasher, draft: Draft::default(), paths: Paths::default() };
+    maker.models(file);
+    for (index, tenant) in file.tenants.iter().enumerate() {
+        maker.tenant(&format!("tenants[{index}]"), tenant);
+    }
+    let Maker { draft, paths, .. } = maker;
+    // A limit with mistakes is not in the draft, so indices and paths still agree.
+    match Catalog::new(draft) {
+        Ok(catalog) if mistakes.0.len() == before => {
+            let warnings = catalog.warnings().iter().map(|warning| warning_text(warning, &paths)).collect();
+            Some((catalog, warnings))
+        }
+        Ok(_) => None,
+        Err(problems) => {
+            for problem in problems {
+                let what = problem_text(&problem.kind, &paths);
+                mistakes.add(path_of(&problem.place, &paths), what);
+            }
+            None
+        }
+    }
+}
+
+struct Maker<'a> {
+    mistakes: &'a mut Mistakes,
+    hasher: &'a Hasher,
+    draft: Draft,
+    paths: Paths,
+}
+
+impl Maker<'_> {
+    fn models(&mut self, file: &File) {
+        let mut meters: BTreeMap<String, (MeterPair, String)> = BTreeMap::new();
+        for (index, model) in file.models.iter().enumerate() {
+            let path = format!("models[{index}]");
+            let pool = pool_id(model);
+            let dialect =
+                file.upstreams.iter().find(|upstream| upstream.name == model.upstream).map(|u| u.dialect);
+            if dialect.is_none() {
+                let known: Vec<&str> = file.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+                let help = format!("known are {}", known.join(", "));
+                let what = format!("there is no upstream `{}`", model.upstream);
+                self.mistakes.add_with_help(format!("{path}.upstream"), what, help);
+            }
+            let given = model
+                .meter
+                .as_ref()
+                .map(|meter| limits::meter(self.mistakes, &format!("{path}.meter"), meter));
+            let meter = given.flatten().unwrap_or(match dialect {
+                Some(file::Dialect::Anthropic) => MeterPair::WITHOUT_CACHE_READ,
+                _ => MeterPair::PLAIN,
+            });
+            match meters.get(&pool) {
+                None => {
+                    meters.insert(pool.clone(), (meter, path.clone()));
+                    self.draft.pools.push(policy::Pool { id: pool.clone(), meter });
+                    self.paths.pools.push(path.clone());
+                }
+                Some((other, first)) if *other != meter => {
+                    let what = format!("contradicts {first}, which is served by the same upstream model");
+                    self.mistakes.add(format!("{path}.meter"), what);
+                }
+                Some(_) => {}
+            }
+            let (id, aliases, pools) = (model.name.clone(), model.aliases.clone(), vec![pool.clone()]);
+            self.draft.models.push(policy::Model { id, aliases, pools });
+            self.paths.models.push(path.clone());
+            self.limits(&path, "limits", &Scope::One(Subject::Pool { pool }), None, &model.limits);
+        }
+    }
+
+    fn tenant(&mut self, path: &str, tenant: &file::Tenant) {
+        let id = tenant.id.clone();
+        let zone = tenant.zone.as_deref();
+        if let Some(name) = zone.filter(|name| jiff::tz::TimeZoneDatabase::bundled().get(name).is_err()) {
+            self.mistakes
+                .add(format!("{path}.zone"), format!("there is no time zone `{name}` in the bundled table"));
+        }
+        self.draft.tenants.push(policy::Tenant { id: id.clone(), disabled: tenant.disabled });
+        self.paths.tenants.push(path.to_owned());
+        self.limits(
+            path,
+            "limits",
+            &Scope::One(Subject::Tenant { tenant: id.clone() }),
+            zone,
+            &tenant.limits,
+        );
+        self.limits(path, "user_limits", &Scope::EachUser { tenant: id }, zone, &tenant.user_limits);
+        for (index, project) in tenant.projects.iter().enumerate() {
+            self.project(&format!("{path}.projects[{index}]"), tenant, project);
+        }
+        for (index, service) in tenant.services.iter().enumerate() {
+            self.service(&format!("{path}.services[{index}]"), tenant, service);
+        }
+    }
+
+    fn project(&mut self, path: &str, tenant: &file::Tenant, project: &file::Project) {
+        let (owner, id) = (tenant.id.clone(), project.id.clone());
+        let (zone, disabled) = (tenant.zone.as_deref(), project.disabled);
+        self.draft.projects.push(policy::Project { tenant: owner.clone(), id: id.clone(), disabled });
+        self.paths.projects.push(path.to_owned());
+        let scope = Scope::One(Subject::Project { tenant: owner.clone(), project: id.clone() });
+        self.limits(path, "limits", &scope, zone, &project.limits);
+        for (index, key) in project.keys.iter().enumerate() {
+            let path = format!("{path}.keys[{index}]");
+            self.key(&path, &owner, &id, key);
+            let subject = Subject::Key { tenant: owner.clone(), project: id.clone(), key: key.id.clone() };
+            self.limits(&path, "limits", &Scope::One(subject), zone, &key.limits);
+        }
+    }
+
+    fn key(&mut self, path: &str, tenant: &str, project: &str, key: &file::Key) {
+        let mut secrets = Vec::new();
+        match (&key.hash, &key.secret) {
+            (Some(hash), None) => secrets.extend(self.hash(&format!("{path}.hash"), hash, None)),
+            (None, Some(secret)) => {
+                let digest = self.hasher.hash(secret.0.expose_secret()).0;
+                secrets.push(policy::Secret { digest, expires_at: None });
+            }
+            _ => self.mistakes.add_with_help(
+                path,
+                "a key has either `hash` or `secret`",
+                "make one with `tollbook keys new`",
+            ),
+        }
+        if let Some(previous) = &key.previous {
+            let until = self.instant(&format!("{path}.previous.until"), &previous.until);
+            secrets.extend(self.hash(&format!("{path}.previous.hash"), &previous.hash, until));
+        }
+        let expires_at = key.expires.as_ref().and_then(|text| self.instant(&format!("{path}.expires"), text));
+        // A key without a secret was told of above; the catalog need not say it again.
+        let placeholder = || policy::Secret { digest: self.hasher.hash(path).0, expires_at: None };
+        if secrets.is_empty() {
+            secrets.push(placeholder());
+        }
+        let elsewhere = |other: &policy::Key| {
+            other.id == key.id && (other.tenant.as_str(), other.project.as_str()) != (tenant, project)
+        };
+        if let Some(index) = self.draft.keys.iter().position(elsewhere) {
+            let first = self.paths.keys.get(index).cloned().unwrap_or_default();
+            self.mistakes.add(format!("{path}.id"), format!("`{}` is already taken by {first}", key.id));
+        }
+        self.draft.keys.push(policy::Key {
+            tenant: tenant.to_owned(),
+            project: project.to_owned(),
+            id: key.id.clone(),
+            secrets,
+            disabled: key.disabled,
+            expires_at,
+            models: key.models.clone(),
+            service: key.service.clone(),
+        });
+        self.paths.keys.push(path.to_owned());
+    }
+
+    fn hash(&mut self, path: &str, text: &str, expires_at: Option<u64>) -> Option<policy::Secret> {
+        let hash = KeyHash::parse(text);
+        if hash.is_none() {
+            let what = "must be `blake3:` and 64 hexadecimal digits";
+            self.mistakes.add_with_help(path, what, "make one with `tollbook keys new`");
+        }
+        hash.map(|hash| policy::Secret { digest: hash.0, expires_at })
+    }
+
+    /// UTC seconds of an instant; a date without a zone is refused (B230).
+    fn instant(&mut self, path: &str, text: &str) -> Option<u64> {
+        let seconds =
+            text.parse::<Timestamp>().ok().and_then(|instant| u64::try_from(instant.as_second()).ok());
+        if seconds.is_none() {
+            let what = format!("must be an instant with its zone, as 2027-01-01T00:00:00Z, not `{text}`");
+            self.mistakes.add(path, what);
+        }
+        seconds
+    }
+
+    fn service(&mut self, path: &str, tenant: &file::Tenant, service: &file::Service) {
+        let (owner, id) = (tenant.id.clone(), service.id.clone());
+        let disabled = service.status == file::Status::Off;
+        self.draft.services.push(policy::Service { tenant: owner.clone(), id: id.clone(), disabled });
+        self.paths.services.push(path.to_owned());
+        let scope = Scope::One(Subject::Service { tenant: owner, service: id });
+        for (field, measure, ceiling) in
+            [("rpm", policy::Measure::Requests, service.rpm), ("tpm", policy::Measure::Tokens, service.tpm)]
+        {
+            let Some(ceiling) = ceiling else { continue };
+            let shape =
+                policy::ShapeDraft::Quota { period: policy::PeriodKind::Minute, zone: None, anchor: None };
+            let mut draft = policy::LimitDraft::new(scope.clone(), measure, shape, i128::from(ceiling));
+            draft.strictness = Some(policy::Strictness::Soft);
+            self.draft.limits.push(draft);
+            self.paths.limits.push(format!("{path}.{field}"));
+        }
+        self.limits(path, "limits", &scope, tenant.zone.as_deref(), &service.limits);
+    }
+
+    fn limits(&mut self, path: &str, field: &str, scope: &Scope, zone: Option<&str>, limits: &[file::Limit]) {
+        for (index, limit) in limits.iter().enumerate() {
+            let path = format!("{path}.{field}[{index}]");
+            if let Some(draft) = limits::draft(self.mistakes, &path, scope.clone(), zone, limit) {
+                self.draft.limits.push(draft);
+                self.paths.limits.push(path);
+            }
+        }
+    }
+}
+
+/// Where the file says what `policy` speaks of.
+fn path_of(place: &policy::Place, paths: &Paths) -> String {
+    let list = match place.list {
+        List::Tenants => &paths.tenants,
+        List::Projects => &paths.projects,
+        List::Keys => &paths.keys,
+        List::Services => &paths.services,
+        List::Pools => &paths.pools,
+        List::Models => &paths.models,
+        List::Limits => &paths.limits,
+    };
+    let object = list.get(place.index).map_or("", String::as_str);
+    let field = match (place.list, place.field) {
+        (_, "" | "shape" | "scope" | "tenant" | "project") => return object.to_owned(),
+        (List::Models, "id") => "name",
+        (List::Models, "pools") => "upstream",
+        (List::Pools, "id") => "upstream_model",
+        (List::Keys, "secrets") => "hash",
+        // `rpm` and `tpm` are the whole limit.
+        (List::Limits, _) if !object.ends_with(']') => return object.to_owned(),
+        (_, field) => field,
+    };
+    format!("{object}.{field}")
+}
+
+fn limit_path(paths: &Paths, index: usize) -> &str {
+    paths.limits.get(index).map_or("another limit", String::as_str)
+}
+
+fn problem_text(kind: &ProblemKind, paths: &Paths) -> String {
+    match kind {
+        ProblemKind::Contradicts { other, setting } => {
+            format!("contradicts {}, which shares its account: {setting} differs", limit_path(paths, *other))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn warning_text(warning: &policy::Warning, paths: &Paths) -> String {
+    let path = path_of(&warning.place, paths);
+    match &warning.kind {
+        WarningKind::AboveParent { parent, level } => {
+            format!("{path}: is above {} of its {level}, which binds first", limit_path(paths, *parent))
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Collects what is wrong with the meaning of a file, by path.
+
+use super::amount::{Unfit, scaled};
+use super::values::{Decimal, Span};
+
+/// A path in the file, what is wrong there, and what to do.
+pub(super) type Mistake = (String, String, String);
+
+/// Mistakes so far.
+#[derive(Debug, Default)]
+pub(super) struct Mistakes(pub(super) Vec<Mistake>);
+
+impl Mistakes {
+    pub(super) fn add(&mut self, path: impl Into<String>, what: impl Into<String>) {
+        self.add_with_help(path, what, "");
+    }
+
+    pub(super) fn add_with_help(
+        &mut self,
+        path: impl Into<String>,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.0.push((path.into(), what.into(), help.into()));
+    }
+
+    /// `decimal` × 10^`places`; `unit` is the smallest part that counts.
+    pub(super) fn amount(&mut self, path: &str, decimal: &Decimal, places: i32, unit: &str) -> Option<u64> {
+        let what = match scaled(decimal, places) {
+            Ok(amount) => return Some(amount),
+            Err(Unfit::Negative) => format!("must not be negative, not `{}`", decimal.0),
+            Err(Unfit::TooFine) => format!("must be a multiple of {unit}, not `{}`", decimal.0),
+            Err(Unfit::TooLarge) => format!("`{}` is too large", decimal.0),
+        };
+        self.add(path, what);
+        None
+    }
+
+    /// A length of time as whole seconds.
+    pub(super) fn seconds(&mut self, path: &str, span: Span) -> Option<i64> {
+        if span.0.subsec_nanos() != 0 {
+            self.add(path, format!("must be whole seconds, not `{span}`"));
+            return None;
+        }
+        i64::try_from(span.0.as_secs()).ok()
+    }
+}

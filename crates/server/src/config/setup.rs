@@ -1,0 +1,144 @@
+//! What the program is set up with: everything of the file that has a meaning, checked.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+use tollbook_policy::Catalog;
+
+use super::environment::Lookup;
+use super::file::{Durability, File, Log};
+use super::mistakes::Mistakes;
+use super::problem::LoadError;
+use super::values::Secret;
+use super::{Source, catalog, read_file, read_text};
+use crate::key::Hasher;
+
+/// A checked configuration.
+#[derive(Debug)]
+pub struct Setup {
+    pub listen: SocketAddr,
+    /// `None`: closed, no key was given.
+    pub admin: Option<Admin>,
+    pub data_dir: PathBuf,
+    pub durability: Durability,
+    pub log: Log,
+    pub hasher: Hasher,
+    pub catalog: Catalog,
+    /// Legal, but probably not meant.
+    pub warnings: Vec<String>,
+}
+
+/// The operator's listener.
+#[derive(Debug)]
+pub struct Admin {
+    pub listen: SocketAddr,
+    pub api_key: SecretString,
+}
+
+/// Reads and checks a file. Paths in it are relative to its folder.
+pub fn load(path: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
+    let (file, source) = read_file(path, lookup)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    check(file, &source, folder)
+}
+
+/// The same for a text; `name` stands for the file in messages.
+pub fn load_text(name: &str, text: &str, folder: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
+    let (file, source) = read_text(name, text, lookup).map_err(LoadError::Invalid)?;
+    check(file, &source, folder)
+}
+
+fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError> {
+    let mut mistakes = Mistakes::default();
+    let listen = address(&mut mistakes, "listen", &file.listen);
+    let admin = admin(&mut mistakes, &file, folder);
+    let pepper = secret(
+        &mut mistakes,
+        "key_pepper",
+        file.key_pepper.as_ref(),
+        file.key_pepper_file.as_deref(),
+        folder,
+    );
+    let hasher = Hasher::new(pepper.as_ref().map(ExposeSecret::expose_secret));
+    let catalog = catalog::catalog(&mut mistakes, &file, &hasher);
+    match (listen, catalog) {
+        (Some(listen), Some((catalog, warnings))) if mistakes.0.is_empty() => Ok(Setup {
+            listen,
+            admin,
+            data_dir: folder.join(&file.data_dir),
+            durability: file.engine.durability,
+            log: file.log,
+            hasher,
+            catalog,
+            warnings,
+        }),
+        _ => Err(LoadError::Invalid(source.report(mistakes.0))),
+    }
+}
+
+/// The hasher that a file's pepper makes; nothing else of the file's meaning is looked at.
+pub fn pepper(path: &Path, lookup: Lookup<'_>) -> Result<Hasher, LoadError> {
+    let (file, source) = read_file(path, lookup)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut mistakes = Mistakes::default();
+    let pepper = secret(
+        &mut mistakes,
+        "key_pepper",
+        file.key_pepper.as_ref(),
+        file.key_pepper_file.as_deref(),
+        folder,
+    );
+    if mistakes.0.is_empty() {
+        Ok(Hasher::new(pepper.as_ref().map(ExposeSecret::expose_secret)))
+    } else {
+        Err(LoadError::Invalid(source.report(mistakes.0)))
+    }
+}
+
+fn address(mistakes: &mut Mistakes, path: &str, text: &str) -> Option<SocketAddr> {
+    let address = text.parse().ok();
+    if address.is_none() {
+        mistakes.add(path, format!("must be an IP address and a port, as 127.0.0.1:8080, not `{text}`"));
+    }
+    address
+}
+
+fn admin(mistakes: &mut Mistakes, file: &File, folder: &Path) -> Option<Admin> {
+    let given = &file.admin;
+    let listen = address(mistakes, "admin.listen", &given.listen);
+    let key =
+        secret(mistakes, "admin.api_key", given.api_key.as_ref(), given.api_key_file.as_deref(), folder);
+    Some(Admin { listen: listen?, api_key: key? })
+}
+
+/// A secret from the file itself or from a file it names; a line end at the end of that one does not count.
+pub(super) fn secret(
+    mistakes: &mut Mistakes,
+    path: &str,
+    given: Option<&Secret>,
+    from: Option<&Path>,
+    folder: &Path,
+) -> Option<SecretString> {
+    match (given, from) {
+        (None, None) => None,
+        (Some(secret), None) => Some(secret.0.clone()),
+        (Some(_), Some(_)) => {
+            let what = format!("give it here or in `{path}_file`, not in both");
+            mistakes.add(path, what);
+            None
+        }
+        (None, Some(from)) => {
+            let from = folder.join(from);
+            let what = match std::fs::read_to_string(&from) {
+                Ok(text) if !text.trim_end_matches(['\r', '\n']).is_empty() => {
+                    return Some(SecretString::from(text.trim_end_matches(['\r', '\n'])));
+                }
+                Ok(_) => format!("{} is empty", from.display()),
+                Err(error) => format!("cannot read {}: {error}", from.display()),
+            };
+            mistakes.add(format!("{path}_file"), what);
+            None
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The demo's fake provider: both dialects, plain and streamed, with believable text and usage.
+//!
+//! It answers from a small stock of sentences chosen by the request's own bytes, a word every few milliseconds, and
+//! reports usage as the real ones do. It keeps no state and checks no key.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// Longest body read.
+const BODY_MAX: usize = 32 << 20;
+/// Longest answer, in words.
+const WORDS_MAX: u64 = 400;
+const SENTENCES: [&str; 8] = [
+    "A ledger keeps two columns for every account, what is held and what is posted, and the sum of both is what the limit sees.",
+    "When a call is admitted its cost is not yet known, so an estimate is held until the answer has ended.",
+    "Nothing is overwritten in a good book; a mistake is corrected by another entry, and everyone can follow it.",
+    "The harbour master counts ships at the gate, not at the pier, because the pier is where it is too late.",
+    "If two clerks decide at the same time, only one of them may be right, and the book says which.",
+    "A refusal that names the time to come back is kinder than one that does not, and it causes less traffic.",
+    "Streams end in many ways, by a full stop, by a broken line or by a reader who has left, and each must be paid for.",
+    "The period belongs to the calendar of the place, so a day may have twenty-three hours, and the budget must not mind.",
+];
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The running provider.
+#[derive(Debug)]
+pub struct Provider {
+    pub addr: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Provider {
+    /// Listens on a free port of this machine; `pace` is the time between two words of a stream.
+    pub async fn start(pace: Duration) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let addr = listener.local_addr()?;
+        let task = tokio::spawn(accept(listener, pace));
+        Ok(Self { addr, task })
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, pace: Duration) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        tokio::spawn(async move {
+            let service =
+                service_fn(move |request| async move { Ok::<_, Infallible>(answer(request, pace).await) });
+            // A client that hangs up is no news.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>, pace: Duration) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let anthropic = path.ends_with("/messages");
+    if request.method() != Method::POST || !(anthropic || path.ends_with("/chat/completions")) {
+        return refuse(StatusCode::NOT_FOUND, "there is nothing here");
+    }
+    let Ok(body) = Limited::new(request.into_body(), BODY_MAX).collect().await else {
+        return refuse(StatusCode::BAD_REQUEST, "the body could not be read");
+    };
+    let body = body.to_bytes();
+    let Ok(asked) = serde_json::from_slice::<Value>(&body) else {
+        return refuse(StatusCode::BAD_REQUEST, "the body is not JSON");
+    };
+    let reply = Arc::new(Reply::to(&asked, &body));
+    let streamed = asked.get("stream").and_then(Value::as_bool).unwrap_or(false);
+    let usage_asked =
+        asked.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
+    match (anthropic, streamed) {
+        (false, false) => whole(reply.openai(), pace, &reply).await,
+        (true, false) => whole(reply.anthropic(), pace, &reply).await,
+        (false, true) => events(reply.openai_events(usage_asked), pace),
+        (true, true) => events(reply.anthropic_events(), pace),
+    }
+}
+
+/// What is said, and what it costs.
+struct Reply {
+    model: String,
+    words: Vec<String>,
+    input: u64,
+    /// Cut by the client's cap.
+    cut: bool,
+    id: u64,
+}
+
+impl Reply {
+    fn to(asked: &Value, body: &[u8]) -> Self {
+        let id = body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let sentences = 1 + id % 5;
+        let mut words: Vec<String> = Vec::new();
+        for n in 0..sentences {
+            let at = usize::try_from((id >> (8 * n)) % 8).unwrap_or(0);
+            words.extend(
+                SENTENCES
+                    .iter()
+                    .cycle()
+                    .nth(at)
+                    .into_iter()
+                    .flat_map(|text| text.split(' '))
+                    .map(str::to_owned),
+            );
+        }
+        let cap = ["max_completion_tokens", "max_tokens"]
+            .iter()
+            .filter_map(|name| asked.get(*name)?.as_u64())
+            .max();
+        let room = usize::try_from(cap.unwrap_or(WORDS_MAX).min(WORDS_MAX)).unwrap_or(usize::MAX);
+        let cut = words.len() > room;
+        words.truncate(room);
+        let model = asked.get("model").and_then(Value::as_str).unwrap_or("demo").to_owned();
+        Self { model, words, input: u64::try_from(body.len()).unwrap_or(u64::MAX) / 4 + 3, cut, id }
+    }
+
+    fn output(&self) -> u64 {
+        u64::try_from(self.words.len()).unwrap_or(u64::MAX)
+    }
+
+    fn text(&self) -> String {
+        self.words.join(" ")
+    }
+
+    /// The words as pieces of a stream; joined they are the text.
+    fn pieces(&self) -> impl Iterator<Item = String> + '_ {
+        self.words.iter().enumerate().map(|(n, word)| if n == 0 { word.clone() } else { format!(" {word}") })
+    }
+
+    fn openai_usage(&self) -> Value {
+        json!({"prompt_tokens": self.input, "completion_tokens": self.output(), "total_tokens": self.input + self.output()})
+    }
+
+    fn openai(&self) -> Value {
+        let finish = if self.cut { "length" } else { "stop" };
+        json!({
+            "id": format!("chatcmpl-{:016x}", self.id), "object": "chat.completion", "created": 1_767_225_600, "model": self.model,
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": self.text()}, "finish_reason": finish}],
+            "usage": self.openai_usage(),
+        })
+    }
+
+    fn openai_events(&self, usage_asked: bool) -> Vec<String> {
+        let chunk = |delta: &Value, finish: &Value| {
+            json!({
+                "id": format!("chatcmpl-{:016x}", self.id), "object": "chat.completion.chunk", "created": 1_767_225_600,
+                "model": self.model, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            })
+        };
+        let mut events = vec![chunk(&json!({"role": "assistant", "content": ""}), &Value::Null)];
+        events.extend(self.pieces().map(|piece| chunk(&json!({"content": piece}), &Value::Null)));
+        events.push(chunk(&json!({}), &json!(if self.cut { "length" } else { "stop" })));
+        if usage_asked {
+            let mut last = chunk(&json!({}), &Value::Null);
+            if let Some(fields) = last.as_object_mut() {
+                fields.insert("choices".to_owned(), json!([]));
+                fields.insert("usage".to_owned(), self.openai_usage());
+            }
+            events.push(last);
+        }
+        let mut lines: Vec<String> = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        lines.push("data: [DONE]\n\n".to_owned());
+        lines
+    }
+
+    fn anthropic_message(&self, content: &Value, stop: &Value, output: u64) -> Value {
+        json!({
+            "id": format!("msg_{:016x}", self.id), "type": "message", "role": "assistant", "model": self.model,
+            "content": content, "stop_reason": stop, "stop_sequence": null,
+            "usage": {"input_tokens": self.input, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": output},
+        })
+    }
+
+    fn stop(&self) -> Value {
+        json!(if self.cut { "max_tokens" } else { "end_turn" })
+    }
+
+    fn anthropic(&self) -> Value {
+        self.anthropic_message(&json!([{"type": "text", "text": self.text()}]), &self.stop(), self.output())
+    }
+
+    fn anthropic_events(&self) -> Vec<String> {
+        let mut events = vec![
+            json!({"type": "message_start", "message": self.anthropic_message(&json!([]), &Value::Null, 1)}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        ];
+        events.extend(self.pieces().map(|piece| {
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}})
+        }));
+        events.push(json!({"type": "content_block_stop", "index": 0}));
+        let delta = json!({"stop_reason": self.stop(), "stop_sequence": null});
+        events.push(
+            json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": self.output()}}),
+        );
+        events.push(json!({"type": "message_stop"}));
+        let name = |event: &Value| event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", name(event))).collect()
+    }
+}
+
+async fn whole(answer: Value, pace: Duration, reply: &Reply) -> Response<Body> {
+    tokio::time::sleep(pace.saturating_mul(u32::try_from(reply.output() / 4).unwrap_or(u32::MAX))).await;
+    respond(StatusCode::OK, "application/json", Full::new(Bytes::from(answer.to_string())).boxed_unsync())
+}
+
+fn events(events: Vec<String>, pace: Duration) -> Response<Body> {
+    let frames: BoxStream<'static, Result<Frame<Bytes>, Infallible>> = stream::iter(events)
+        .then(move |event| async move {
+            tokio::time::sleep(pace).await;
+            Ok(Frame::data(Bytes::from(event)))
+        })
+        .boxed();
+    respond(StatusCode::OK, "text/event-stream", StreamBody::new(frames).boxed_unsync())
+}
+
+fn refuse(status: StatusCode, message: &str) -> Response<Body> {
+    let body =
+        json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": null}});
+    respond(status, "application/json", Full::new(Bytes::from(body.to_string())).boxed_unsync())
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,287 @@
+//! What a file means, and where and how contradictions are named.
+
+use std::path::Path;
+
+use tollbook::config::{Setup, load_text};
+
+const EXAMPLE: &str = include_str!("../../../../docs/config.example.yaml");
+const HEAD: &str = "\
+upstreams:
+  - { name: u, dialect: openai, base_url: http://127.0.0.1:1 }
+models:
+  - { name: m, upstream: u }
+tenants:
+";
+
+fn secrets(name: &str) -> Option<String> {
+    name.ends_with("_KEY").then(|| format!("{name} value"))
+}
+
+fn load(text: &str) -> Result<Setup, String> {
+    load_text("t.yaml", text, Path::new("/nowhere"), &secrets).map_err(|error| error.to_string())
+}
+
+/// The mistakes of a file whose first tenant is `t` with these fields; `§` stands before the part that is named.
+fn of_tenant(fields: &str) -> String {
+    let marked = format!("{HEAD}  - {{ id: t, {fields} }}\n");
+    let text = marked.replace('§', "");
+    let report = load(&text).map_or_else(|report| report, |_| "loaded".to_owned());
+    let Some((before, _)) = marked.split_once('§') else { return report };
+    let line = before.lines().count();
+    let column = before.lines().last().unwrap_or_default().chars().count() + 1;
+    report.replace(&format!("t.yaml:{line}:{column}: "), "§ ")
+}
+
+fn of_limit(fields: &str) -> String {
+    // A mark at the start stands before the limit itself.
+    match fields.strip_prefix('§') {
+        Some(fields) => of_tenant(&format!("limits: [§{{ {fields} }}]")),
+        None => of_tenant(&format!("limits: [{{ {fields} }}]")),
+    }
+}
+
+#[test]
+fn the_example_loads() {
+    let setup = load(EXAMPLE).unwrap();
+    assert_eq!(setup.listen.to_string(), "127.0.0.1:8080");
+    assert!(setup.admin.is_some());
+    assert_eq!(setup.data_dir, Path::new("/nowhere/./tollbook-data"));
+    assert_eq!(setup.catalog.keys().len(), 4);
+    assert_eq!(setup.catalog.models().len(), 3);
+    assert_eq!(setup.warnings, Vec::<String>::new());
+    assert!(!format!("{setup:?}").contains("KEY value"));
+}
+
+#[test]
+fn b223_absent_null_zero_and_negative_ceilings() {
+    assert_eq!(of_limit("measure: requests, window: 1m"), "loaded");
+    assert_eq!(of_limit("measure: requests, window: 1m, ceiling: null"), "loaded");
+    assert_eq!(of_limit("measure: requests, window: 1m, ceiling: 0"), "loaded");
+    let want = "§ tenants[0].limits[0].ceiling: must not be negative, not `-1`";
+    assert_eq!(of_limit("measure: requests, window: 1m, ceiling: §-1"), want);
+}
+
+#[test]
+fn b223_no_ceiling_is_no_limit_and_zero_is_one() {
+    let rules = |ceiling: &str| {
+        let text = format!(
+            "{HEAD}  - {{ id: t, limits: [{{ measure: requests, window: 1m, ceiling: {ceiling} }}] }}\n"
+        );
+        load(&text).unwrap().catalog.rules().map(|(_, rule)| rule.limit.ceiling).collect::<Vec<_>>()
+    };
+    assert_eq!(rules("null"), Vec::<u64>::new());
+    assert_eq!(rules("0"), [0]);
+    assert_eq!(rules("7"), [7]);
+}
+
+#[test]
+fn b086_numbers_that_are_no_limits() {
+    let rows = [
+        ("-7", "must not be negative, not `-7`"),
+        ("-0.0", "must not be negative, not `-0.0`"),
+        ("NaN", "must be a decimal number, as 600, 2.50 or 2.5e-06, not `NaN`"),
+        ("Infinity", "must be a decimal number, as 600, 2.50 or 2.5e-06, not `Infinity`"),
+        ("1e309", "`1e309` is too large"),
+        ("ten", "must be a decimal number, as 600, 2.50 or 2.5e-06, not `ten`"),
+        ("0.0000000001", "must be a multiple of 0.000000001, not `0.0000000001`"),
+        ("9000001", "must be from 0 to 9000000000000000"),
+    ];
+    for (ceiling, want) in rows {
+        let report = of_limit(&format!("measure: cost, period: day, ceiling: §{ceiling}"));
+        assert_eq!(report, format!("§ tenants[0].limits[0].ceiling: {want}"), "{ceiling}");
+    }
+    assert_eq!(of_limit("measure: cost, period: day, ceiling: 0.000000001"), "loaded");
+    assert_eq!(of_limit("measure: cost, period: day, ceiling: 9000000"), "loaded");
+}
+
+#[test]
+fn each_limit_that_cannot_be_is_refused() {
+    let at = "tenants[0].limits[0]";
+    let rows = [
+        (
+            "§measure: requests, ceiling: 1",
+            format!(
+                "§ {at}: a limit needs a window or a period; give `window` for a rate, `period` for a quota"
+            ),
+        ),
+        (
+            "measure: requests, window: 1m, period: §day, ceiling: 1",
+            format!("§ {at}.period: a limit has a window or a period, not both; make two limits"),
+        ),
+        (
+            "§measure: concurrency, window: 1m, ceiling: 1",
+            format!("§ {at}: concurrency cannot have the shape rate"),
+        ),
+        (
+            "measure: requests, window: §1500ms, ceiling: 1",
+            format!("§ {at}.window: must be whole seconds, not `1s500ms`"),
+        ),
+        ("measure: requests, window: §0s, ceiling: 1", format!("§ {at}.window: must be from 1 to 86400")),
+        ("measure: requests, window: §2d, ceiling: 1", format!("§ {at}.window: must be from 1 to 86400")),
+        (
+            "measure: requests, window: 1m, bucket: §2m, ceiling: 1",
+            format!("§ {at}.bucket: a bucket is wider than the window"),
+        ),
+        (
+            "measure: requests, window: 1m, zone: §UTC, ceiling: 1",
+            format!("§ {at}.zone: zone has no meaning for a rate; remove it"),
+        ),
+        (
+            "measure: requests, period: day, zone: §Mars/Olympus, ceiling: 1",
+            format!("§ {at}.zone: there is no time zone `Mars/Olympus` in the bundled table"),
+        ),
+        (
+            "measure: requests, period: week, anchor: §someday, ceiling: 1",
+            format!(
+                "§ {at}.anchor: must be a weekday, as monday, or a day of the month, 1 to 31, not `someday`"
+            ),
+        ),
+        (
+            "measure: requests, period: month, anchor: §32, ceiling: 1",
+            format!(
+                "§ {at}.anchor: a month's anchor is a day from 1 to 31, a week's a weekday; no other period has one"
+            ),
+        ),
+        (
+            "measure: requests, window: 1m, model: §x, ceiling: 1",
+            format!("§ {at}.model: there is no model `x`"),
+        ),
+        (
+            "measure: tokens, window: 1m, booking: §forecast, ceiling: 1",
+            format!("§ {at}.booking: forecast booking is not built yet; leave it out or say held"),
+        ),
+        (
+            "measure: tokens, window: 1m, meter: { preset: §acme }, ceiling: 1",
+            format!(
+                "§ {at}.meter.preset: `acme` is not known; known are plain, openai, azure, without_cache_read, anthropic_input, anthropic_output, gemini_input, bedrock, bedrock_5x, bedrock_10x, bedrock_15x"
+            ),
+        ),
+        (
+            "measure: tokens, window: 1m, §estimator: { kind: constant }, ceiling: 1",
+            format!("§ {at}.estimator: constant needs `output`"),
+        ),
+        (
+            "measure: tokens, period: day, hold_factor: §0.5, ceiling: 1",
+            format!("§ {at}.hold_factor: a hard limit cannot hold less than the demand"),
+        ),
+    ];
+    for (fields, want) in rows {
+        assert_eq!(of_limit(fields), want, "{fields}");
+    }
+}
+
+#[test]
+fn each_object_that_cannot_be_is_refused() {
+    let key = "projects: [{ id: p, keys: [{ id: k, ";
+    let marked = "projects: [{ id: p, keys: [§{ id: k, ";
+    let rows = [
+        (
+            "zone: §Nowhere".to_owned(),
+            "§ tenants[0].zone: there is no time zone `Nowhere` in the bundled table",
+        ),
+        (
+            format!("{marked} }}] }}]"),
+            "§ tenants[0].projects[0].keys[0]: a key has either `hash` or `secret`; make one with `tollbook keys new`",
+        ),
+        (
+            format!("{key} hash: §abc }}] }}]"),
+            "§ tenants[0].projects[0].keys[0].hash: must be `blake3:` and 64 hexadecimal digits; make one with `tollbook keys new`",
+        ),
+        (
+            format!("{key} secret: s, expires: §2026-07-01 }}] }}]"),
+            "§ tenants[0].projects[0].keys[0].expires: must be an instant with its zone, as 2027-01-01T00:00:00Z, not `2026-07-01`",
+        ),
+        (
+            format!("{key} secret: s, §models: [x] }}] }}]"),
+            "§ tenants[0].projects[0].keys[0].models: there is no model `x`",
+        ),
+        (
+            format!("{key} secret: s, service: §x }}] }}]"),
+            "§ tenants[0].projects[0].keys[0].service: there is no service `x`",
+        ),
+        (
+            format!("{key} secret: s }}, {{ id: §k, secret: r }}] }}]"),
+            "§ tenants[0].projects[0].keys[1].id: `k` is already taken",
+        ),
+        (
+            format!("{key} secret: s }}] }}, {{ id: q, keys: [{{ id: §k, secret: r }}] }}]"),
+            "§ tenants[0].projects[1].keys[0].id: `k` is already taken by tenants[0].projects[0].keys[0]",
+        ),
+        (
+            format!("{key} secret: s }}, §{{ id: l, secret: s }}] }}]"),
+            "§ tenants[0].projects[0].keys[1].hash: `this secret` is already taken",
+        ),
+        ("services: [{ id: s }, { id: §s }]".to_owned(), "§ tenants[0].services[1].id: `s` is already taken"),
+        (
+            "services: [{ id: s, rpm: §9007199254740993 }]".to_owned(),
+            "§ tenants[0].services[0].rpm: must be from 0 to 9007199254740991",
+        ),
+    ];
+    for (fields, want) in rows {
+        assert_eq!(of_tenant(&fields), want, "{fields}");
+    }
+}
+
+#[test]
+fn limits_of_one_account_that_contradict_name_each_other_by_path() {
+    let report = of_tenant(
+        "limits: [{ name: a, measure: requests, period: day, opening: zero, ceiling: 1 }, { name: b, measure: requests, period: day, ceiling: 2 }]",
+    );
+    assert!(
+        report.ends_with("contradicts tenants[0].limits[0], which shares its account: opening differs"),
+        "{report}"
+    );
+}
+
+#[test]
+fn contradictions_of_models_and_addresses_are_named() {
+    let text = "\
+listen: here
+admin: { listen: there }
+upstreams:
+  - { name: u, dialect: openai, base_url: http://127.0.0.1:1 }
+models:
+  - { name: m, upstream: v }
+  - { name: m, upstream: u }
+tenants:
+  - { id: t, limits: [{ measure: requests, ceiling: 1 }] }
+";
+    let want = "\
+t.yaml:1:9: listen: must be an IP address and a port, as 127.0.0.1:8080, not `here`
+t.yaml:2:18: admin.listen: must be an IP address and a port, as 127.0.0.1:8080, not `there`
+t.yaml:6:26: models[0].upstream: there is no upstream `v`; known are u
+t.yaml:7:13: models[1].name: `m` is already taken
+t.yaml:9:23: tenants[0].limits[0]: a limit needs a window or a period; give `window` for a rate, `period` for a quota";
+    assert_eq!(load(text).unwrap_err(), want);
+}
+
+#[test]
+fn a_secret_comes_from_a_file_without_its_line_end() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("admin.key"), "hush\r\n").unwrap();
+    std::fs::write(folder.path().join("empty.key"), "\n").unwrap();
+    let load = |admin: &str| {
+        let text = format!("admin: {{ {admin} }}\n{HEAD}  - {{ id: t }}\n");
+        load_text("t.yaml", &text, folder.path(), &secrets).map_err(|error| error.to_string())
+    };
+    assert!(load("api_key_file: admin.key").unwrap().admin.is_some());
+    assert!(load("listen: 127.0.0.1:0").unwrap().admin.is_none());
+    let report = load("api_key_file: empty.key").unwrap_err();
+    assert!(
+        report.starts_with("t.yaml:1:24: admin.api_key_file: ") && report.ends_with("empty.key is empty"),
+        "{report}"
+    );
+    let report = load("api_key_file: none.key").unwrap_err();
+    assert!(report.contains("admin.api_key_file: cannot read "), "{report}");
+    let report = load("api_key: x, api_key_file: admin.key").unwrap_err();
+    assert_eq!(report, "t.yaml:1:19: admin.api_key: give it here or in `admin.api_key_file`, not in both");
+}
+
+#[test]
+fn b229_a_child_above_its_parent_is_warned_of() {
+    let text = format!(
+        "{HEAD}  - {{ id: t, limits: [{{ measure: requests, window: 1m, ceiling: 5 }}], projects: [{{ id: p, limits: [{{ measure: requests, window: 1m, ceiling: 100 }}] }}] }}\n"
+    );
+    let want = "tenants[0].projects[0].limits[0].ceiling: is above tenants[0].limits[0] of its tenant, which binds first";
+    assert_eq!(load(&text).unwrap().warnings, [want]);
+}

@@ -50,5 +50,13 @@ fn deny(repo: &Repo, console: &Console) -> Result<()> {
         return Ok(());
     }
     // Advisories change without a commit of ours: `cargo deny check advisories` is for a nightly run.
-    console.run(repo.cargo().args(["deny", "--all-features", "check", "bans", "licenses", "sources"]))
+    console.run(repo.cargo().args([
+        "deny",
+        "--all-features",
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]))
 }

@@ -1,0 +1,527 @@
+//! The door: identify, resolve, estimate, reserve.
+//!
+//! Invariants: a call is admitted only with all its holds written (L1); tenant first, then pool, and no hold outlives a
+//! denial; a verdict is asked for again at most once per reason (period starts, due holds, an exact count, a lost
+//! reply). When the engine is away: a call with a limit that is closed then is refused; without one it is admitted
+//! against the local book.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use tollbook_engine::{
+    Applied, DueHold, Engine, EngineError, ErrorKind, ExpireCall, Profile, Receipt, Reply, ReserveCall,
+    Shard, Verdict,
+};
+use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReleaseWhy, ReservationId, Reserve};
+use tollbook_policy::{Binding, PeriodTable, WhenAway};
+use tollbook_store::{Hold, Side};
+use tollbook_telemetry::Metrics;
+use tollbook_wire::Request;
+
+use crate::bound::{Bindings, Bound};
+use crate::estimate::{self, Estimate};
+use crate::figures::{Figure, Figures};
+use crate::live::{Live, LiveCalls, Lives};
+use crate::outcome::{Outcome, Posting};
+use crate::refused::{LimitRefusal, Refused};
+use crate::settle::{SettleBounds, Settler};
+use crate::snapshot::{Principal, Snapshot, Target};
+use crate::spool::Spool;
+use crate::ticket::{Open, Ticket, allowance};
+use crate::time::EngineTime;
+use crate::verb;
+
+/// Times a verdict is asked for at most: at first, and once more for each reason.
+const ASKS_MAX: usize = 5;
+
+/// Settings of admission.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub lives: Lives,
+    pub settle: SettleBounds,
+    /// Longest a reserve may take.
+    pub deadline: Duration,
+    /// Bound of the spool file, bytes.
+    pub spool_max: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lives: Lives::default(),
+            settle: SettleBounds::default(),
+            deadline: Duration::from_millis(500),
+            spool_max: 256 << 20,
+        }
+    }
+}
+
+/// A call that asks to be admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    pub principal: &'a Principal,
+    pub request: &'a Request<'a>,
+    pub body: &'a [u8],
+    pub service: Option<&'a str>,
+    pub user: Option<&'a str>,
+    pub request_id: &'a Arc<str>,
+}
+
+/// A call that was admitted.
+#[derive(Debug)]
+pub struct Admitted {
+    pub ticket: Ticket,
+    pub target: Target,
+    /// An output cap that must be written into the request, because a hard limit was held for it.
+    pub output_cap_to_send: Option<u64>,
+}
+
+/// Decides which calls may pass, and sees each of them to its end. One per process.
+pub struct Admission {
+    engine: Arc<dyn Engine>,
+    pub(crate) settler: Arc<Settler>,
+    pub(crate) live: Arc<LiveCalls>,
+    pub(crate) metrics: Arc<Metrics>,
+    snapshot: ArcSwap<Snapshot>,
+    pub(crate) bindings: Bindings,
+    periods: RwLock<Arc<PeriodTable>>,
+    time: Arc<EngineTime>,
+    settings: Settings,
+    ids: Ids,
+}
+
+impl Admission {
+    /// Asks the engine for its time once, and takes up what an earlier run left in the spool.
+    ///
+    /// # Errors
+    /// When the engine does not answer or the spool cannot be read.
+    pub async fn open(
+        engine: Arc<dyn Engine>,
+        snapshot: Arc<Snapshot>,
+        metrics: Arc<Metrics>,
+        settings: Settings,
+        spool_dir: Option<&std::path::Path>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let now = verb::within(settings.deadline, engine.balances(Shard(0), &[])).await?.now;
+        let time = Arc::new(EngineTime::new(now));
+        let spool = match spool_dir {
+            Some(dir) => Some(Spool::open(dir, settings.spool_max)?.0),
+            None => None,
+        };
+        let settler = Settler::new(
+            Arc::clone(&engine),
+            Arc::clone(&time),
+            Arc::clone(&metrics),
+            settings.settle,
+            spool,
+        );
+        let live =
+            LiveCalls::new(Arc::clone(&engine), Arc::clone(&metrics), settings.lives, settings.deadline);
+        let periods = PeriodTable::new(snapshot.catalog.calendars(), now / 1_000_000);
+        Ok(Arc::new(Self {
+            engine,
+            settler: Arc::new(settler),
+            live: Arc::new(live),
+            metrics,
+            snapshot: ArcSwap::new(snapshot),
+            bindings: Bindings::default(),
+            periods: RwLock::new(Arc::new(periods)),
+            time,
+            settings,
+            ids: Ids::new()?,
+        }))
+    }
+
+    /// Renews and settles in the background until `stop` turns true; returns when everything is settled or spooled.
+    pub async fn run(self: &Arc<Self>, stop: tokio::sync::watch::Receiver<bool>) {
+        let stopped = |mut stop: tokio::sync::watch::Receiver<bool>| async move {
+            // A dropped sender is a stop too.
+            drop(stop.wait_for(|stopped| *stopped).await);
+        };
+        let renewing = Arc::clone(&self.live).run(stopped(stop.clone()));
+        let settling = Arc::clone(&self.settler).run(stopped(stop));
+        tokio::join!(renewing, settling);
+        if let Err(error) = verb::within(Duration::from_secs(5), self.engine.flush()).await {
+            tracing::error!(%error, "the engine could not make its log durable");
+        }
+    }
+
+    /// Puts another configuration in force for calls that come from now on.
+    pub fn replace(&self, snapshot: Arc<Snapshot>) {
+        let periods = PeriodTable::new(snapshot.catalog.calendars(), self.now_s());
+        *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(periods);
+        self.snapshot.store(snapshot);
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Engine time as last told, in microseconds.
+    pub fn now(&self) -> Micros {
+        self.time.now()
+    }
+
+    pub(crate) fn time(&self) -> &EngineTime {
+        &self.time
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        self.settings.deadline
+    }
+
+    pub(crate) fn now_s(&self) -> u64 {
+        self.time.now() / 1_000_000
+    }
+
+    /// False while known outcomes find no room to wait in: hard limits are closed.
+    pub fn is_ready(&self) -> bool {
+        !self.settler.is_full()
+    }
+
+    /// Finds who an API key belongs to.
+    ///
+    /// # Errors
+    /// `BadApiKey` for one that is unknown, disabled or expired.
+    pub fn identify(&self, api_key: &str) -> Result<Principal, Refused> {
+        let snapshot = self.snapshot.load_full();
+        let digest = snapshot.api_key_hash.digest(api_key);
+        self.principal(snapshot, digest)
+    }
+
+    pub(crate) fn principal(&self, snapshot: Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {
+        let key = snapshot.catalog.key(&digest).ok_or(Refused::BadApiKey)?;
+        snapshot.catalog.check_key(key, &digest, self.now_s()).map_err(|_| Refused::BadApiKey)?;
+        Principal::new(Arc::clone(&snapshot), digest).ok_or(Refused::BadApiKey)
+    }
+
+    /// The models a caller may use, by id.
+    pub fn models(&self, principal: &Principal) -> Vec<String> {
+        let catalog = &principal.snapshot().catalog;
+        let Some(key) = principal.key() else { return Vec::new() };
+        catalog.models().iter().filter(|m| catalog.may_use(key, &m.id)).map(|m| m.id.clone()).collect()
+    }
+
+    /// Decides a call. On success its holds are written and its Ticket must be ended.
+    ///
+    /// # Errors
+    /// Why it may not pass; nothing is held then.
+    pub async fn admit(self: &Arc<Self>, asking: Asking<'_>) -> Result<Admitted, Refused> {
+        let started = Instant::now();
+        let bound = self.bind(&asking)?;
+        if self.settler.is_full() && bound.tenant.accounts.iter().any(|a| a.hard) {
+            return Err(Refused::Away);
+        }
+        let mut estimate = estimate::of(&bound, asking.request);
+        let mut asked = self.reserve_tenant(&bound, &estimate, &asking).await?;
+        if let Asked::Denied(denial) = &asked {
+            // A denial by a hard limit is asked once more with the exact count, where there is one.
+            if denial.binding.hard && estimate.count_exactly(&bound, &asking).await {
+                asked = self.reserve_tenant(&bound, &estimate, &asking).await?;
+            }
+        }
+        match asked {
+            Asked::Admitted(tenant, hold) => {
+                self.open_ticket(bound, estimate, hold, tenant, &asking, started).await
+            }
+            Asked::Denied(denial) => Err(self.denied(&bound, &bound.tenant, Side::Tenant, &denial)),
+        }
+    }
+
+    fn bind(&self, asking: &Asking<'_>) -> Result<Arc<Bound>, Refused> {
+        let model = asking.request.model.as_ref();
+        let bound = self.bindings.get(asking.principal, model, asking.service, asking.user, self.now_s())?;
+        if bound.plan.dialect != asking.request.surface.dialect() {
+            return Err(Refused::WrongDialect(model.to_owned()));
+        }
+        if bound.price.is_none() && bound.counts_cost() {
+            return Err(Refused::Unpriced(model.to_owned()));
+        }
+        Ok(bound)
+    }
+
+    async fn open_ticket(
+        self: &Arc<Self>,
+        bound: Arc<Bound>,
+        estimate: Estimate,
+        hold: Hold,
+        tenant: Receipt,
+        asking: &Asking<'_>,
+        started: Instant,
+    ) -> Result<Admitted, Refused> {
+        let text = |text: Option<&str>| -> Arc<str> { Arc::from(text.unwrap_or_default()) };
+        let live = Arc::new(Live::new(tenant.claim(), None, allowance(&bound, &tenant)));
+        let service = asking.service.or_else(|| asking.principal.key().and_then(|k| k.service.as_deref()));
+        let mut open = Open {
+            hold,
+            stream: asking.request.stream,
+            figures: figures(&bound, &tenant),
+            service: text(service),
+            user: text(asking.user),
+            model_asked: Arc::from(asking.request.model.as_ref()),
+            request_id: Arc::clone(asking.request_id),
+            admission: Arc::clone(self),
+            live: Arc::clone(&live),
+            pool: None,
+            attempts: 0,
+            bound,
+            estimate,
+            tenant,
+            started,
+        };
+        match self.reserve_pool(&open, 0).await {
+            Ok(pool) => open.pool = pool,
+            Err(refused) => {
+                // No hold outlives a denial (L1): the Ticket was never sent, so all of it is given back.
+                Ticket::new(open).end(Outcome::never_sent());
+                return Err(refused);
+            }
+        }
+        live.set_pool(open.pool.as_ref().map(Receipt::claim));
+        self.live.register(&live);
+        let output_cap_to_send = open.estimate.demand.inject_cap;
+        let target = open.bound.target.clone();
+        Ok(Admitted { ticket: Ticket::new(open), target, output_cap_to_send })
+    }
+
+    async fn reserve_tenant(
+        self: &Arc<Self>,
+        bound: &Arc<Bound>,
+        estimate: &Estimate,
+        asking: &Asking<'_>,
+    ) -> Result<Asked, Refused> {
+        let legs = |periods: &PeriodTable| estimate.legs(bound, periods);
+        let first = legs(&self.periods_at(bound, self.now_s()))?;
+        let hold = estimate::hold(&first, estimate);
+        let context = estimate::context(bound, hold, asking);
+        let reserve = self.fresh(self.ids.next(), 0, first, context);
+        Ok(match self.reserve(bound, Side::Tenant, reserve, legs).await? {
+            Asked::Admitted(receipt, _) => Asked::Admitted(receipt, hold),
+            denied @ Asked::Denied(_) => denied,
+        })
+    }
+
+    /// Takes the pool's reservation of an admitted call; `None` where the pool has no limits.
+    pub(crate) async fn reserve_pool(
+        self: &Arc<Self>,
+        open: &Open,
+        attempt: Attempt,
+    ) -> Result<Option<Receipt>, Refused> {
+        let bound = &open.bound;
+        if bound.pool.accounts.is_empty() {
+            return Ok(None);
+        }
+        let expected = open.tenant.receipt.legs.iter().map(|leg| leg.output).max();
+        let output = expected.unwrap_or(open.estimate.demand.cap);
+        let context = open.opening(Side::Pool).context();
+        let legs = |periods: &PeriodTable| open.estimate.pool_legs(bound, periods, output);
+        let first = legs(&self.periods_at(bound, self.now_s()))?;
+        let reserve = self.fresh(open.tenant.receipt.id, attempt, first, context);
+        match self.reserve(bound, Side::Pool, reserve, legs).await? {
+            Asked::Admitted(receipt, _) => Ok(Some(receipt)),
+            Asked::Denied(denial) => Err(self.denied(bound, &bound.pool, Side::Pool, &denial)),
+        }
+    }
+
+    /// Asks the engine, and once more for each reason there is to.
+    async fn reserve(
+        self: &Arc<Self>,
+        bound: &Arc<Bound>,
+        side: Side,
+        reserve: Reserve,
+        legs: impl Fn(&PeriodTable) -> Result<Vec<Leg>, Refused>,
+    ) -> Result<Asked, Refused> {
+        let (shard, binding) = match side {
+            Side::Pool => (bound.pool_shard, &bound.pool),
+            Side::Tenant | Side::Unreadable => (bound.tenant_shard, &bound.tenant),
+        };
+        let mut call = ReserveCall { shard, reserve, profile: Profile::default(), class: 0, waiting: false };
+        let (mut recalendared, mut swept, mut repeated) = (false, false, false);
+        for _ in 0..ASKS_MAX {
+            let reply = match verb::within(self.settings.deadline, self.engine.reserve(&call)).await {
+                Ok(reply) => reply,
+                Err(error) if error.applied == Applied::Unknown && !repeated => {
+                    repeated = true;
+                    continue;
+                }
+                Err(error) => return Err(self.away(binding, &call, &error)),
+            };
+            self.time.told(reply.now);
+            match reply.value {
+                Verdict::Admit(receipt) => {
+                    self.note_admitted(side, &receipt);
+                    return Ok(Asked::Admitted(receipt, Hold::default()));
+                }
+                Verdict::Recalendar if !recalendared => {
+                    recalendared = true;
+                    call.reserve.legs = legs(&self.periods_at(bound, reply.now / 1_000_000))?;
+                }
+                Verdict::Deny { due, .. } if !due.is_empty() && !swept => {
+                    swept = true;
+                    self.expire(due).await;
+                }
+                Verdict::Deny { denial, .. } => return Ok(Asked::Denied(Box::new(denial))),
+                other => {
+                    tracing::error!(verdict = ?other, "a verdict that cannot be");
+                    return Err(Refused::Internal);
+                }
+            }
+        }
+        Err(Refused::Internal)
+    }
+
+    fn fresh(&self, id: ReservationId, attempt: Attempt, legs: Vec<Leg>, context: Vec<u8>) -> Reserve {
+        let life = Micros::try_from(self.settings.lives.door.as_micros()).unwrap_or(Micros::MAX);
+        Reserve { id, attempt, life, legs, context }
+    }
+
+    pub(crate) fn periods_at(&self, bound: &Bound, now_s: u64) -> Arc<PeriodTable> {
+        let held = Arc::clone(&self.periods.read().unwrap_or_else(PoisonError::into_inner));
+        let current = self.snapshot.load();
+        let same = Arc::ptr_eq(&current, &bound.snapshot);
+        if same && held.valid(now_s) {
+            return held;
+        }
+        let table = Arc::new(PeriodTable::new(bound.snapshot.catalog.calendars(), now_s));
+        if same {
+            *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&table);
+        }
+        table
+    }
+
+    /// Expires holds a denial told of (L7).
+    async fn expire(&self, due: Vec<DueHold>) {
+        let calls: Vec<ExpireCall> =
+            due.into_iter().map(|d| ExpireCall { claim: d.claim, subjects: d.subjects }).collect();
+        if let Err(error) = verb::within(self.settings.deadline, self.engine.expire(&calls)).await {
+            tracing::warn!(%error, "due holds could not be expired");
+        }
+    }
+
+    /// The engine gave no verdict. What may have been held is given back.
+    fn away(&self, binding: &Binding, call: &ReserveCall, error: &EngineError) -> Refused {
+        if let ErrorKind::Refused(refusal) = &error.kind {
+            tracing::error!(%refusal, "the engine refused a reserve");
+            return Refused::Internal;
+        }
+        if error.applied == Applied::Unknown {
+            let claim = tollbook_engine::Claim {
+                shard: call.shard,
+                id: call.reserve.id,
+                attempt: call.reserve.attempt,
+            };
+            let accounts = call.reserve.legs.iter().map(|leg| leg.account).collect();
+            let release =
+                tollbook_engine::ReleaseCall { claim, accounts, why: ReleaseWhy::NeverSent, entry: None };
+            self.settler.post(Posting::Release(release));
+        }
+        let closed = binding.accounts.iter().any(|a| a.when_away == WhenAway::Closed);
+        tracing::error!(%error, closed, "the engine is away");
+        Refused::Away
+    }
+
+    fn denied(&self, bound: &Bound, binding: &Binding, side: Side, denial: &Denial) -> Refused {
+        let b = &denial.binding;
+        let Some(rule) = bound.snapshot.catalog.rule(b.limit) else { return Refused::Internal };
+        let Some(account) = binding.accounts.get(b.leg) else { return Refused::Internal };
+        self.note_denied(side, account.measure, denial);
+        let window = window(&account.shape);
+        let mut figures = Figures::default();
+        figures.take(account.measure, Figure::new(b.ceiling, b.posted, b.held, b.reset, window));
+        Refused::Limit(Box::new(LimitRefusal {
+            limit: rule.limit.name.clone(),
+            subject: rule.limit.scope.to_string(),
+            pool: side == Side::Pool,
+            measure: account.measure,
+            span: rule.limit.form.to_string(),
+            hard: b.hard,
+            kind: b.kind,
+            ceiling: b.ceiling,
+            posted: b.posted,
+            held: b.held,
+            demand: b.demand,
+            reset: b.reset,
+            now: self.now(),
+            figures,
+        }))
+    }
+}
+
+/// What a reserve came to.
+enum Asked {
+    Admitted(Receipt, Hold),
+    Denied(Box<Denial>),
+}
+
+/// The window of a rate; 0 for anything else.
+pub(crate) fn window(shape: &tollbook_ledger::Shape) -> Micros {
+    match shape {
+        tollbook_ledger::Shape::Rate { buckets, width, .. } => {
+            width.saturating_mul(u64::from(buckets.saturating_sub(1)))
+        }
+        _ => 0,
+    }
+}
+
+/// The tightest soft limits, as the receipt shows them.
+fn figures(bound: &Bound, receipt: &Receipt) -> Figures {
+    let mut figures = Figures::default();
+    for (account, leg) in bound.tenant.accounts.iter().zip(&receipt.receipt.legs) {
+        let window = window(&account.shape);
+        for limit in account.limits.iter().filter(|l| !l.hard && !l.shadow) {
+            figures.take(
+                account.measure,
+                Figure::new(limit.ceiling, leg.posted, leg.held_total, leg.reset, window),
+            );
+        }
+    }
+    figures
+}
+
+/// Reservation ids: 64 bits drawn at start, then a counter (L2).
+struct Ids {
+    gateway: u64,
+    next: AtomicU64,
+}
+
+impl Ids {
+    fn new() -> Result<Self, OpenError> {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(|_| OpenError::NoRandomness)?;
+        Ok(Self { gateway: u64::from_le_bytes(seed), next: AtomicU64::new(0) })
+    }
+
+    fn next(&self) -> ReservationId {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        ReservationId((u128::from(self.gateway) << 64) | u128::from(n))
+    }
+}
+
+/// Why admission cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the engine does not answer: {0}")]
+    Engine(#[from] EngineError),
+    #[error("the spool cannot be opened: {0}")]
+    Spool(#[from] std::io::Error),
+    #[error("the system gives no randomness for reservation ids")]
+    NoRandomness,
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// A reply's value, its time noted.
+pub(crate) fn noted<T>(time: &EngineTime, reply: Reply<T>) -> T {
+    time.told(reply.now);
+    reply.value
+}

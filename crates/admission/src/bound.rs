@@ -1,0 +1,247 @@
+//! What binds the calls of one key, service, user and model: resolved once, kept until it could change.
+//!
+//! The cache is bounded; a full one is emptied, which costs a little time and nothing else. Learned input ratios outlive it
+//! and the snapshot, because they belong to key × model.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tollbook_engine::Shard;
+use tollbook_ledger::{AMOUNT_MAX, AccountId, EstimatorId, Hold, Limit, LimitId, Measure, OnExpiry, Shape};
+use tollbook_policy::{
+    Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, MeterPair, Subject, WhenAway,
+};
+use tollbook_pricing::{EstimatorIds, Learned, ModelFacts, Price};
+use tollbook_store::{EntryBody, Name};
+use tollbook_wire::Usage;
+
+use crate::refused::Refused;
+use crate::snapshot::{ModelPlan, Principal, Snapshot, Target};
+
+/// Bindings kept at once.
+const BINDINGS_MAX: usize = 65_536;
+/// States of learned counting kept at once.
+const LEARNED_MAX: usize = 262_144;
+
+/// The limits of a kind of call, with everything that is the same for all of them.
+pub(crate) struct Bound {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) plan: ModelPlan,
+    pub(crate) target: Target,
+    pub(crate) tenant: Binding,
+    pub(crate) pool: Binding,
+    pub(crate) tenant_shard: Shard,
+    pub(crate) pool_shard: Shard,
+    pub(crate) estimators: EstimatorIds,
+    learned: Arc<Mutex<Learned>>,
+    pub(crate) price: Option<Price>,
+    valid_until: u64,
+    names: Names,
+}
+
+struct Names {
+    tenant: Name,
+    project: Name,
+    key: Name,
+    model: Name,
+    pool: Name,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct BoundKey {
+    key: [u8; 32],
+    model: String,
+    service: Option<String>,
+    user: Option<String>,
+}
+
+/// All bindings in use, for one snapshot at a time.
+#[derive(Default)]
+pub(crate) struct Bindings {
+    bound: RwLock<HashMap<BoundKey, Arc<Bound>>>,
+    learned: Mutex<HashMap<EstimatorId, Arc<Mutex<Learned>>>>,
+}
+
+impl Bindings {
+    /// What binds a call, at engine time `now` (UTC seconds).
+    pub(crate) fn get(
+        &self,
+        principal: &Principal,
+        model: &str,
+        service: Option<&str>,
+        user: Option<&str>,
+        now: u64,
+    ) -> Result<Arc<Bound>, Refused> {
+        let key = BoundKey {
+            key: *principal.digest(),
+            model: model.to_owned(),
+            service: service.map(str::to_owned),
+            user: user.map(str::to_owned),
+        };
+        let known = self.bound.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(bound) = known {
+            if bound.valid_until > now && Arc::ptr_eq(&bound.snapshot, principal.snapshot()) {
+                return Ok(bound);
+            }
+        }
+        let bound = Arc::new(self.resolve(principal, model, service, user, now)?);
+        let mut all = self.bound.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= BINDINGS_MAX {
+            all.clear();
+        }
+        all.insert(key, Arc::clone(&bound));
+        Ok(bound)
+    }
+
+    fn resolve(
+        &self,
+        principal: &Principal,
+        asked: &str,
+        service: Option<&str>,
+        user: Option<&str>,
+        now: u64,
+    ) -> Result<Bound, Refused> {
+        let snapshot = principal.snapshot();
+        let catalog = &snapshot.catalog;
+        let key = principal.key().ok_or(Refused::BadApiKey)?;
+        let unknown = || Refused::ModelUnknown(asked.to_owned());
+        let model = catalog.model(asked).ok_or_else(unknown)?;
+        if !catalog.may_use(key, &model.id) {
+            return Err(Refused::ModelForbidden(asked.to_owned()));
+        }
+        let plan = snapshot.models.get(&model.id).ok_or_else(unknown)?;
+        let target = plan.targets.first().ok_or_else(unknown)?;
+        let service = service.or(key.service.as_deref());
+        if let Some(service) = service {
+            if catalog.service(&key.tenant, service).is_none() {
+                return Err(Refused::BadSubject(format!("there is no service `{service}`, or it is off")));
+            }
+        }
+        let call = Call { key, service, user, model: &model.id };
+        let mut tenant = catalog.resolve(&call, now).map_err(|e| Refused::BadSubject(e.to_string()))?;
+        if tenant.accounts.is_empty() {
+            tenant.accounts.push(in_flight(&key.tenant));
+        }
+        let pool = catalog.resolve_pool(&target.pool, &model.id, now);
+        let valid_until = tenant.valid_until.min(pool.valid_until);
+        let subject =
+            Subject::Key { tenant: key.tenant.clone(), project: key.project.clone(), key: key.id.clone() };
+        let estimators = EstimatorIds::new(subject.id(), &model.id);
+        Ok(Bound {
+            plan: plan.clone(),
+            target: target.clone(),
+            tenant_shard: shard(&key.tenant),
+            pool_shard: shard(&target.pool),
+            estimators,
+            learned: self.learned(estimators.own),
+            price: snapshot.prices.price(&model.id).cloned(),
+            valid_until,
+            names: Names {
+                tenant: Arc::from(key.tenant.as_str()),
+                project: Arc::from(key.project.as_str()),
+                key: Arc::from(key.id.as_str()),
+                model: Arc::from(model.id.as_str()),
+                pool: Arc::from(target.pool.as_str()),
+            },
+            tenant,
+            pool,
+            snapshot: Arc::clone(snapshot),
+        })
+    }
+
+    fn learned(&self, own: EstimatorId) -> Arc<Mutex<Learned>> {
+        let mut all = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= LEARNED_MAX {
+            all.clear();
+        }
+        Arc::clone(all.entry(own).or_default())
+    }
+}
+
+impl Bound {
+    pub(crate) fn facts(&self) -> &ModelFacts {
+        &self.plan.facts
+    }
+
+    /// What settled usage has taught so far.
+    pub(crate) fn learned(&self) -> Learned {
+        *self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Learns from a usage the provider reported; `built_in` is the estimate before correction.
+    pub(crate) fn learn(&self, built_in: u64, usage: &Usage) {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner).learn(built_in, usage);
+    }
+
+    pub(crate) fn price_version(&self) -> u64 {
+        self.snapshot.prices.version
+    }
+
+    /// Some account of the call counts cost.
+    pub(crate) fn counts_cost(&self) -> bool {
+        let all = self.tenant.accounts.iter().chain(&self.pool.accounts);
+        all.into_iter().any(|a| a.measure == Measure::Cost)
+    }
+
+    /// The entry fields that name who and what.
+    pub(crate) fn entry_names(&self) -> EntryBody {
+        let names = &self.names;
+        EntryBody {
+            tenant: Arc::clone(&names.tenant),
+            project: Arc::clone(&names.project),
+            key: Arc::clone(&names.key),
+            model_priced: Arc::clone(&names.model),
+            model_used: Arc::clone(&names.model),
+            pool: Arc::clone(&names.pool),
+            ..EntryBody::default()
+        }
+    }
+
+    pub(crate) fn model(&self) -> &str {
+        &self.names.model
+    }
+}
+
+/// The one leg of a call that nothing limits: its tenant's calls in flight, written and never enforced. So such a call
+/// has a reservation, an end and a journal entry like any other.
+fn in_flight(tenant: &str) -> BoundAccount {
+    let limit = Limit {
+        id: LimitId(u32::MAX),
+        ceiling: AMOUNT_MAX,
+        hard: false,
+        shadow: true,
+        count_denied: false,
+        hold: Hold::Expected,
+        on_expiry: OnExpiry::Release,
+    };
+    BoundAccount {
+        account: AccountId { subject: Subject::Tenant { tenant: tenant.to_owned() }.id(), name: 0 },
+        measure: Measure::Concurrency,
+        shape: Shape::Concurrency,
+        calendar: None,
+        meter: MeterPair::PLAIN,
+        estimator: EstimatorChoice::Capped,
+        expected_factor: FACTOR_ONE,
+        worst_factor: FACTOR_ONE,
+        refund_failed: false,
+        hard: false,
+        enforced: false,
+        when_away: WhenAway::Open,
+        limits: vec![limit],
+    }
+}
+
+/// The shard of a tenant or pool: crc32 of its id, modulo 256. Part of the stored form.
+pub fn shard(id: &str) -> Shard {
+    let [low, ..] = crc32fast::hash(id.as_bytes()).to_le_bytes();
+    Shard(low)
+}
+
+impl std::fmt::Debug for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bound")
+            .field("key", &self.names.key)
+            .field("model", &self.names.model)
+            .finish_non_exhaustive()
+    }
+}

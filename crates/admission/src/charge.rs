@@ -1,0 +1,149 @@
+//! What an ended call is charged: the table of `pricing`, applied to a reservation.
+
+use tollbook_engine::Receipt;
+use tollbook_ledger::{Measure, ReleaseWhy};
+use tollbook_policy::Binding;
+use tollbook_pricing::{self as pricing, Decision, Parts, Seen, actuals, unknown_actuals};
+use tollbook_store::{EntryBody, Figures, Overrun, Usage as EntryUsage, signed};
+use tollbook_wire::Usage;
+
+use crate::outcome::{Ending, Outcome};
+use crate::ticket::Open;
+
+/// What is done with a call's reservations.
+#[derive(Clone, Debug)]
+pub(crate) enum Charge {
+    Release(ReleaseWhy),
+    Settle(Settle),
+}
+
+/// A charge.
+#[derive(Clone, Debug)]
+pub(crate) struct Settle {
+    /// `None`: nothing is known, what was expected or held stands.
+    pub(crate) usage: Option<Usage>,
+    pub(crate) figures: Figures,
+    pub(crate) learn: Option<u64>,
+    tier: Option<String>,
+}
+
+/// The charge, and whether the provider's figures were not believed.
+pub(crate) fn of(open: &Open, outcome: &Outcome) -> (Charge, bool) {
+    let facts = open.bound.facts();
+    let output = pricing::count_output(&outcome.output, facts);
+    let seen = Seen { usage: outcome.usage, output, output_seen: outcome.output_seen };
+    let Decision { charge, disbelieved } =
+        pricing::charge(ending(open, outcome), &seen, &open.estimate.demand, facts);
+    let tier = outcome.service_tier.clone().or_else(|| open.estimate.demand.service_tier.clone());
+    let settle = |usage, figures, learn| Charge::Settle(Settle { usage, figures, learn, tier });
+    let charge = match charge {
+        pricing::Charge::Release(why) => Charge::Release(why),
+        pricing::Charge::Settle { usage, figures, learn } => settle(Some(usage), source(figures), learn),
+        pricing::Charge::Unknown => settle(None, Figures::Unknown, None),
+    };
+    (charge, disbelieved)
+}
+
+/// The row of the table that an outcome belongs to.
+fn ending(open: &Open, outcome: &Outcome) -> pricing::Ending {
+    match outcome.ending {
+        Ending::NeverSent => pricing::Ending::NeverSent,
+        Ending::Complete => pricing::Ending::Complete,
+        Ending::UpstreamError if !outcome.output_seen => pricing::Ending::ProviderError,
+        _ if outcome.blind && !open.stream => pricing::Ending::CutBuffered,
+        _ => pricing::Ending::CutStream,
+    }
+}
+
+fn source(figures: pricing::Figures) -> Figures {
+    match figures {
+        pricing::Figures::Reported => Figures::Reported,
+        pricing::Figures::Metered => Figures::Metered,
+        pricing::Figures::Partial => Figures::Partial,
+        pricing::Figures::Unknown => Figures::Unknown,
+    }
+}
+
+impl Charge {
+    pub(crate) fn figures(&self) -> Figures {
+        match self {
+            Self::Release(_) => Figures::Nothing,
+            Self::Settle(settle) => settle.figures,
+        }
+    }
+}
+
+impl Settle {
+    /// One finished amount per leg of one side.
+    pub(crate) fn amounts(&self, open: &Open, binding: &Binding, receipt: &Receipt) -> Vec<u64> {
+        match &self.usage {
+            Some(usage) => actuals(&binding.accounts, usage, open.bound.price.as_ref(), self.tier.as_deref()),
+            None => unknown_actuals(&binding.accounts, &receipt.receipt),
+        }
+    }
+
+    /// Writes the charge into a journal entry.
+    pub(crate) fn describe(
+        &self,
+        body: &mut EntryBody,
+        open: &Open,
+        binding: &Binding,
+        receipt: &Receipt,
+        actual: &[u64],
+    ) {
+        body.figures = self.figures;
+        body.usage = match &self.usage {
+            Some(usage) => parts(usage),
+            None => unknown(open),
+        };
+        body.cost_nano = signed(self.cost(open));
+        for ((account, leg), actual) in binding.accounts.iter().zip(&receipt.receipt.legs).zip(actual) {
+            let over = actual.saturating_sub(leg.held);
+            match account.measure {
+                Measure::Tokens => body.overrun.llm_tokens = body.overrun.llm_tokens.max(over),
+                Measure::Cost => body.overrun.cost_nano = body.overrun.cost_nano.max(over),
+                _ => {}
+            }
+            if account.measure == Measure::Tokens {
+                body.hold.expected_llm_tokens = body.hold.expected_llm_tokens.max(leg.expected);
+            }
+            if account.measure == Measure::Cost {
+                body.hold.expected_cost_nano = body.hold.expected_cost_nano.max(leg.expected);
+            }
+        }
+        if open.live.is_bounded() {
+            // Such a hold grew with its stream; what was decided in the end is the engine's to say.
+            body.overrun = Overrun::default();
+        }
+    }
+
+    /// What the call cost, in nano-currency; the hold's worst case where nothing is known.
+    pub(crate) fn cost(&self, open: &Open) -> u64 {
+        let Some(price) = &open.bound.price else { return 0 };
+        match &self.usage {
+            Some(usage) => price.cost(&Parts::of(usage), usage.web_searches, self.tier.as_deref()),
+            None => open.hold.worst_cost_nano,
+        }
+    }
+}
+
+fn parts(usage: &Usage) -> EntryUsage {
+    EntryUsage {
+        input: signed(usage.input),
+        cached: signed(usage.cached),
+        cache_write: signed(usage.cache_write),
+        cache_write_1h: signed(usage.cache_write_1h),
+        output: signed(usage.output),
+        reasoning: signed(usage.reasoning),
+        audio_input: signed(usage.audio_input),
+        audio_output: signed(usage.audio_output),
+        image_input: signed(usage.image_input),
+        web_searches: signed(usage.web_searches),
+    }
+}
+
+/// The worst case in parts, for the report of a call of which nothing is known.
+fn unknown(open: &Open) -> EntryUsage {
+    let demand = &open.estimate.demand;
+    EntryUsage { input: signed(demand.worst_input), output: signed(demand.cap), ..EntryUsage::default() }
+}

@@ -1,0 +1,155 @@
+//! What a call is expected to use, and what it can use at most: counted from its body, ready to be held.
+
+use std::time::Instant;
+
+use tollbook_ledger::{AccountId, Leg, Measure, OnExpiry};
+use tollbook_policy::{Binding, PeriodTable};
+use tollbook_pricing::{
+    Asked, Demand, InputCount, LegsError, Output, Vocabulary, count_exact, count_learned, needs_cap,
+};
+use tollbook_store::{EntryBody, Hold, Side};
+use tollbook_wire::Request;
+
+use crate::admit::Asking;
+use crate::bound::Bound;
+use crate::refused::Refused;
+
+/// Texts above this are counted off the async workers, bytes.
+const COUNT_INLINE_MAX: u64 = 32 << 10;
+
+/// The demand of one call.
+#[derive(Clone, Debug)]
+pub(crate) struct Estimate {
+    pub(crate) demand: Demand,
+}
+
+/// Counts the input by byte classes and the learned ratio, and takes the caps together.
+pub(crate) fn of(bound: &Bound, request: &Request<'_>) -> Estimate {
+    let learned = bound.learned();
+    let input = count_learned(&request.content, bound.facts(), &learned);
+    with_input(bound, request, input)
+}
+
+fn with_input(bound: &Bound, request: &Request<'_>, input: InputCount) -> Estimate {
+    let cap_must_hold = needs_cap(&bound.tenant.accounts) || needs_cap(&bound.pool.accounts);
+    let asked = Asked::of(request);
+    let learned = bound.learned();
+    Estimate { demand: Demand::new(&asked, input, bound.facts(), &learned, cap_must_hold) }
+}
+
+impl Estimate {
+    /// llm_tokens of the input.
+    pub(crate) fn input(&self) -> u64 {
+        self.demand.input.llm_tokens
+    }
+
+    pub(crate) fn is_exact(&self) -> bool {
+        self.demand.input.exact
+    }
+
+    /// Counts the text by the model's vocabulary; false where there is none to count by, or it was done.
+    pub(crate) async fn count_exactly(&mut self, bound: &Bound, asking: &Asking<'_>) -> bool {
+        let Some(vocabulary) = Vocabulary::of(bound.facts().family).filter(|_| !self.is_exact()) else {
+            return false;
+        };
+        let started = Instant::now();
+        let surface = asking.request.surface;
+        let text = if asking.request.content.text.bytes > COUNT_INLINE_MAX {
+            let body = asking.body.to_vec();
+            let counting = tokio::task::spawn_blocking(move || text(vocabulary, surface, &body));
+            counting.await.ok().flatten()
+        } else {
+            text(vocabulary, surface, asking.body)
+        };
+        let Some(text) = text else { return false };
+        let input = count_exact(text, &asking.request.content, bound.facts());
+        tracing::debug!(
+            micros = started.elapsed().as_micros(),
+            llm_tokens = input.llm_tokens,
+            "counted exactly"
+        );
+        *self = with_input(bound, asking.request, input);
+        true
+    }
+
+    /// The tenant side's legs.
+    pub(crate) fn legs(&self, bound: &Bound, periods: &PeriodTable) -> Result<Vec<Leg>, Refused> {
+        self.legs_of(bound, &bound.tenant, Output::Estimated(bound.estimators), periods)
+    }
+
+    /// The pool side's legs; the pool takes the expected output from the tenant's receipt.
+    pub(crate) fn pool_legs(
+        &self,
+        bound: &Bound,
+        periods: &PeriodTable,
+        output: u64,
+    ) -> Result<Vec<Leg>, Refused> {
+        self.legs_of(bound, &bound.pool, Output::Known(output), periods)
+    }
+
+    fn legs_of(
+        &self,
+        bound: &Bound,
+        binding: &Binding,
+        output: Output,
+        periods: &PeriodTable,
+    ) -> Result<Vec<Leg>, Refused> {
+        let legs =
+            tollbook_pricing::legs(&binding.accounts, &self.demand, bound.price.as_ref(), output, periods);
+        legs.map_err(|error| match error {
+            LegsError::Unpriced(_) => Refused::Unpriced(bound.model().to_owned()),
+            LegsError::TooLarge(_) => Refused::Immense,
+        })
+    }
+
+    /// Per account of the tenant side: what a call would hold at least, for `explain`. The expected output is learned
+    /// in the engine, so accounts held at the expected demand show the part that is known here.
+    pub(crate) fn demands(
+        &self,
+        bound: &Bound,
+        periods: &PeriodTable,
+    ) -> Result<Vec<(AccountId, u64)>, Refused> {
+        let amount = |leg: &Leg| {
+            let enforced = leg.limits.iter().any(|l| !l.shadow && l.hold == tollbook_ledger::Hold::Worst);
+            if enforced { leg.worst } else { leg.base.div_ceil(1_000) }
+        };
+        Ok(self.legs(bound, periods)?.iter().map(|leg| (leg.account, amount(leg))).collect())
+    }
+}
+
+fn text(vocabulary: Vocabulary, surface: tollbook_wire::Surface, body: &[u8]) -> Option<u64> {
+    let mut count = 0_u64;
+    let mut each = |piece: &str| count = count.saturating_add(vocabulary.count(piece));
+    tollbook_wire::visit_text(surface, body, &mut each).ok()?;
+    Some(count)
+}
+
+/// What the journal is told of the hold.
+pub(crate) fn hold(legs: &[Leg], estimate: &Estimate) -> Hold {
+    let worst = |measure| legs.iter().filter(|l| l.measure == measure).map(|l| l.worst).max().unwrap_or(0);
+    let charged = legs.iter().any(|l| l.limits.iter().any(|l| !l.shadow && l.on_expiry == OnExpiry::Charge));
+    Hold {
+        input_llm_tokens: estimate.input(),
+        expected_llm_tokens: estimate.input(),
+        worst_llm_tokens: estimate.demand.worst_input.saturating_add(estimate.demand.cap),
+        expected_cost_nano: 0,
+        worst_cost_nano: worst(Measure::Cost),
+        charged_on_expiry: charged,
+    }
+}
+
+/// What expiry needs to write an entry when nobody else can.
+pub(crate) fn context(bound: &Bound, hold: Hold, asking: &Asking<'_>) -> Vec<u8> {
+    let name = |text: Option<&str>| text.unwrap_or_default().into();
+    let body = EntryBody {
+        side: Side::Tenant,
+        request_id: asking.request_id.clone(),
+        service: name(asking.service),
+        user: name(asking.user),
+        model_asked: name(Some(asking.request.model.as_ref())),
+        price_version: bound.price_version(),
+        hold,
+        ..bound.entry_names()
+    };
+    body.context()
+}

@@ -1,0 +1,193 @@
+//! What a key's limits stand at, and what would refuse a call: for key holders, operators and `explain`.
+//!
+//! Read-only: the figures are the engine's own, asked now; nothing is held (B232).
+
+use std::sync::Arc;
+
+use tollbook_ledger::{AccountId, Micros, Shape};
+use tollbook_policy::{Binding, BoundAccount, Strictness};
+use tollbook_wire::Request;
+
+use crate::admit::{Admission, noted};
+use crate::bound::Bound;
+use crate::estimate::{self, Estimate};
+use crate::refused::Refused;
+use crate::snapshot::Principal;
+use crate::verb;
+
+/// One limit as it stands.
+#[derive(Clone, Debug)]
+pub struct StandingLine {
+    pub limit: String,
+    /// For people: `key acme/web/k1`.
+    pub subject: String,
+    pub measure: &'static str,
+    /// For people: `rate 60 s`, `quota day Europe/Berlin`.
+    pub form: String,
+    pub model: Option<String>,
+    pub hard: bool,
+    pub shadow: bool,
+    pub pool: bool,
+    pub account: AccountId,
+    pub ceiling: u64,
+    pub posted: i64,
+    pub held: i64,
+    /// ceiling − posted − held, at least 0.
+    pub remaining: u64,
+    pub reset: Micros,
+    /// What the call asked about would hold; `None` where no call was asked about.
+    pub demand: Option<u64>,
+    /// Why the limit would refuse it, in a few words.
+    pub would_refuse: Option<&'static str>,
+    /// Times a shadow limit would have refused.
+    pub shadow_denied: u64,
+}
+
+/// What would become of a call.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    pub model: String,
+    pub target: crate::Target,
+    /// llm_tokens estimated for the input, and whether by a tokenizer.
+    pub input: u64,
+    pub exact: bool,
+    pub output_cap: u64,
+    pub lines: Vec<StandingLine>,
+    /// The names of the limits that would refuse, tenant side first.
+    pub refusing: Vec<String>,
+}
+
+impl Admission {
+    /// What the limits of a key stand at, over all models it may use.
+    ///
+    /// # Errors
+    /// When the engine does not answer.
+    pub async fn standing(self: &Arc<Self>, principal: &Principal) -> Result<Vec<StandingLine>, Refused> {
+        let mut lines: Vec<StandingLine> = Vec::new();
+        for model in self.models(principal) {
+            let bound = self.bindings.get(principal, &model, None, None, self.now_s())?;
+            for line in self.lines(&bound, &bound.tenant, false).await? {
+                if !line.shadow && !lines.iter().any(|l| l.limit == line.limit && l.account == line.account) {
+                    lines.push(line);
+                }
+            }
+        }
+        Ok(lines)
+    }
+
+    /// What would refuse a call now; without a request, only who binds it.
+    ///
+    /// # Errors
+    /// When the call cannot be resolved, or the engine does not answer.
+    pub async fn explain(
+        self: &Arc<Self>,
+        principal: &Principal,
+        model: &str,
+        request: Option<&Request<'_>>,
+    ) -> Result<Explanation, Refused> {
+        let bound = self.bindings.get(principal, model, None, None, self.now_s())?;
+        let mut lines = self.lines(&bound, &bound.tenant, false).await?;
+        let estimate = request.map(|r| estimate::of(&bound, r));
+        if let Some(estimate) = &estimate {
+            let demands = estimate.demands(&bound, &self.periods_at(&bound, self.now_s()))?;
+            judge(&mut lines, &demands);
+        }
+        lines.extend(self.lines(&bound, &bound.pool, true).await?);
+        let refusing = lines.iter().filter(|l| l.would_refuse.is_some()).map(|l| l.limit.clone()).collect();
+        Ok(Explanation {
+            model: bound.model().to_owned(),
+            target: bound.target.clone(),
+            input: estimate.as_ref().map_or(0, Estimate::input),
+            exact: estimate.as_ref().is_some_and(Estimate::is_exact),
+            output_cap: estimate.as_ref().map_or(0, |e| e.demand.cap),
+            lines,
+            refusing,
+        })
+    }
+
+    /// A principal for a configured key id, for operators.
+    pub fn principal_of(&self, key_id: &str) -> Option<Principal> {
+        let snapshot = self.snapshot();
+        let digest = snapshot.catalog.keys().iter().find(|k| k.id == key_id)?.secrets.first()?.digest;
+        Principal::new(snapshot, digest)
+    }
+
+    async fn lines(
+        &self,
+        bound: &Bound,
+        binding: &Binding,
+        pool: bool,
+    ) -> Result<Vec<StandingLine>, Refused> {
+        if binding.accounts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<AccountId> = binding.accounts.iter().map(|a| a.account).collect();
+        let shard = if pool { bound.pool_shard } else { bound.tenant_shard };
+        let asked = verb::within(self.deadline(), self.engine().balances(shard, &ids)).await;
+        let reply = asked.map_err(|error| {
+            tracing::warn!(%error, "balances could not be read");
+            Refused::Away
+        })?;
+        let now_s = reply.now / 1_000_000;
+        let balances = noted(self.time(), reply);
+        let mut lines = Vec::new();
+        for (account, balance) in binding.accounts.iter().zip(balances) {
+            let standing = balance.as_ref().map(|b| b.standing);
+            // A quota's newest period may be over; then nothing of it counts any more.
+            let old = account.shape == Shape::Quota
+                && standing.is_some_and(|s| !current(bound, account, s.period, now_s));
+            let standing = standing.filter(|_| !old);
+            let (posted, held) = standing.map_or((0, 0), |s| (s.posted, s.held));
+            for limit in &account.limits {
+                let Some(rule) = bound.snapshot.catalog.rule(limit.id) else { continue };
+                let used = u64::try_from(posted.saturating_add(held.max(0))).unwrap_or(0);
+                lines.push(StandingLine {
+                    limit: rule.limit.name.clone(),
+                    subject: rule.limit.scope.to_string(),
+                    measure: tollbook_policy::measure_word(account.measure),
+                    form: rule.limit.form.to_string(),
+                    model: rule.limit.model.clone(),
+                    hard: rule.limit.strictness == Strictness::Hard,
+                    shadow: limit.shadow,
+                    pool,
+                    account: account.account,
+                    ceiling: limit.ceiling,
+                    posted,
+                    held,
+                    remaining: limit.ceiling.saturating_sub(used),
+                    reset: standing.map_or(0, |s| s.reset),
+                    demand: None,
+                    would_refuse: None,
+                    shadow_denied: balance.as_ref().map_or(0, |b| b.shadow_denied),
+                });
+            }
+        }
+        Ok(lines)
+    }
+}
+
+/// Whether a quota's period is the one that contains now.
+fn current(bound: &Bound, account: &BoundAccount, period: u64, now_s: u64) -> bool {
+    let calendar = account.calendar.and_then(|id| bound.snapshot.catalog.calendar(id));
+    calendar.is_none_or(|calendar| calendar.current(now_s).0 <= period)
+}
+
+/// Marks what would refuse a call of these demands.
+fn judge(lines: &mut [StandingLine], demands: &[(AccountId, u64)]) {
+    for line in lines.iter_mut() {
+        let Some((_, demand)) = demands.iter().find(|(account, _)| *account == line.account) else {
+            continue;
+        };
+        line.demand = Some(*demand);
+        if line.shadow {
+            continue;
+        }
+        line.would_refuse = if *demand > line.ceiling {
+            Some("the demand is above the ceiling")
+        } else if *demand > line.remaining {
+            Some("no room now")
+        } else {
+            None
+        };
+    }
+}

@@ -1,0 +1,36 @@
+//! The door and the end of every call: resolve, estimate, reserve, hand out a Ticket, settle exactly once.
+//!
+//! Invariants: no call passes without its holds; every admitted call ends in exactly one posting per reservation,
+//! acknowledged by the engine, waiting in a bounded queue, or on disk in the spool; live holds are renewed in batches.
+//! When the engine is away: hard limits fail closed; known outcomes wait, nothing is dropped.
+//! Knows no HTTP and no adapter.
+
+mod admit;
+mod bound;
+mod charge;
+mod estimate;
+mod explain;
+mod figures;
+mod live;
+mod outcome;
+mod refused;
+mod report;
+mod settle;
+mod snapshot;
+mod spool;
+mod ticket;
+mod time;
+mod verb;
+
+pub use admit::{Admission, Admitted, Asking, OpenError, Settings};
+pub use bound::shard;
+pub use explain::{Explanation, StandingLine};
+pub use figures::{Figure, Figures};
+pub use live::{Leave, Lives};
+pub use outcome::{Ending, Outcome};
+pub use refused::{LimitRefusal, Refused};
+pub use settle::SettleBounds;
+pub use snapshot::{ApiKeyHash, ModelPlan, Principal, Snapshot, Target};
+pub use spool::SpoolError;
+pub use ticket::Ticket;
+pub use tollbook_ledger::{DenyKind, Measure};

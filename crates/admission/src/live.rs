@@ -1,0 +1,263 @@
+//! Keeps the holds of calls in flight alive and lets them grow.
+//!
+//! Invariants: every admitted call is registered until its Ticket ends; every live call is renewed in batches, well within
+//! its life, the first renewal after dispatch making it `sent` (L7); a stream that nears its allowance on a hard limit
+//! asks for a step before it gets there, and learns where it must stop when the step is refused (L9).
+//! When the engine is away: renewals are missed, holds may expire, the calls go on, and their settle is late (L8).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
+use tollbook_engine::{Claim, Engine, RenewCall};
+use tollbook_ledger::{Micros, Renewed};
+use tollbook_telemetry::Metrics;
+
+use crate::verb;
+
+/// Most renewals sent in one call.
+const BATCH_MAX: usize = 256;
+/// Lists of live calls; a power of two, to spread their locks.
+const LISTS: usize = 16;
+/// Smallest step by which a hold on a hard limit grows, in llm_tokens (L9).
+const STEP_MIN: u64 = 256;
+
+/// How lives are kept up.
+#[derive(Clone, Copy, Debug)]
+pub struct Lives {
+    /// Life a reservation is born with.
+    pub door: Duration,
+    /// Life a renewal gives.
+    pub renewed: Duration,
+    /// Pause between two rounds of renewals.
+    pub every: Duration,
+}
+
+impl Default for Lives {
+    fn default() -> Self {
+        Self {
+            door: Duration::from_secs(15),
+            renewed: Duration::from_secs(60),
+            every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the stream of a call and the renewals of its holds tell each other.
+#[derive(Debug)]
+pub(crate) struct Live {
+    tenant: Claim,
+    pool: Mutex<Option<Claim>>,
+    sent: AtomicBool,
+    ended: AtomicBool,
+    /// Output the holds on hard limits cover; `u64::MAX` where none is held at the expected demand.
+    allowance: AtomicU64,
+    /// Output asked for and not yet answered; 0 when none is.
+    asked: AtomicU64,
+    /// The last step was refused: the stream ends at `allowance`.
+    refused: AtomicBool,
+    stream: AtomicWaker,
+}
+
+/// What a stream may do after some output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leave {
+    GoOn,
+    /// A hard limit is reached: end the stream now, cleanly.
+    Stop,
+}
+
+impl Live {
+    pub(crate) fn new(tenant: Claim, pool: Option<Claim>, allowance: u64) -> Self {
+        Self {
+            tenant,
+            pool: Mutex::new(pool),
+            sent: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            allowance: AtomicU64::new(allowance),
+            asked: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
+            stream: AtomicWaker::new(),
+        }
+    }
+
+    pub(crate) fn mark_sent(&self) {
+        self.sent.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mark_ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_pool(&self, pool: Option<Claim>) {
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = pool;
+    }
+
+    /// Whether the call's output is watched at all.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.allowance.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    fn claims(&self) -> impl Iterator<Item = Claim> {
+        let pool = *self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        [Some(self.tenant), pool].into_iter().flatten()
+    }
+}
+
+/// All live calls of a gateway.
+pub(crate) struct LiveCalls {
+    engine: Arc<dyn Engine>,
+    metrics: Arc<Metrics>,
+    lives: Lives,
+    deadline: Duration,
+    lists: [Mutex<Vec<Arc<Live>>>; LISTS],
+    next: AtomicU64,
+    growing: Mutex<Vec<Arc<Live>>>,
+    grow: Notify,
+}
+
+impl LiveCalls {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        metrics: Arc<Metrics>,
+        lives: Lives,
+        deadline: Duration,
+    ) -> Self {
+        Self {
+            engine,
+            metrics,
+            lives,
+            deadline,
+            lists: std::array::from_fn(|_| Mutex::default()),
+            next: AtomicU64::new(0),
+            growing: Mutex::default(),
+            grow: Notify::new(),
+        }
+    }
+
+    pub(crate) fn register(&self, live: &Arc<Live>) {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        let index = usize::try_from(turn).unwrap_or(0) % LISTS;
+        if let Some(list) = self.lists.get(index) {
+            list.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(live));
+        }
+    }
+
+    /// Told by a stream: `output` llm_tokens so far, at `pace` llm_tokens per second.
+    pub(crate) fn streamed(&self, live: &Arc<Live>, output: u64, pace: u64, waker: Option<&Waker>) -> Leave {
+        let allowance = live.allowance.load(Ordering::Acquire);
+        let step = STEP_MIN.max(pace.saturating_mul(3 * self.lives.every.as_secs()));
+        if output.saturating_add(step / 2) < allowance {
+            return Leave::GoOn;
+        }
+        if live.refused.load(Ordering::Acquire) {
+            return if output >= allowance { Leave::Stop } else { Leave::GoOn };
+        }
+        if let Some(waker) = waker {
+            live.stream.register(waker);
+        }
+        let wanted = allowance.max(output).saturating_add(step);
+        if live.asked.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.growing.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(live));
+            self.grow.notify_one();
+        }
+        Leave::GoOn
+    }
+
+    /// Renews in rounds, and grows on demand, until `stop` resolves.
+    pub(crate) async fn run(self: Arc<Self>, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        let mut round = tokio::time::interval(self.lives.every);
+        round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = round.tick() => self.renew_all().await,
+                () = self.grow.notified() => self.grow_asked().await,
+                () = &mut stop => return,
+            }
+        }
+    }
+
+    /// One round: forgets ended calls, renews the others.
+    async fn renew_all(&self) {
+        let life = micros(self.lives.renewed);
+        for list in &self.lists {
+            let live: Vec<Arc<Live>> = {
+                let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+                list.retain(|live| !live.ended.load(Ordering::Relaxed));
+                list.clone()
+            };
+            let calls: Vec<RenewCall> = live
+                .iter()
+                .flat_map(|live| {
+                    let sent = live.is_sent();
+                    live.claims().map(move |claim| RenewCall { claim, sent, life, output_expected: None })
+                })
+                .collect();
+            for batch in calls.chunks(BATCH_MAX) {
+                match verb::within(self.deadline, self.engine.renew(batch)).await {
+                    Ok(reply) => self.metrics.admission_renewed.add((), count(reply.value.len())),
+                    Err(error) => tracing::warn!(%error, "a batch of renewals was missed"),
+                }
+            }
+        }
+    }
+
+    /// Asks for every step that streams wanted since the last time.
+    async fn grow_asked(&self) {
+        let asking = std::mem::take(&mut *self.growing.lock().unwrap_or_else(PoisonError::into_inner));
+        let life = micros(self.lives.renewed);
+        for batch in asking.chunks(BATCH_MAX) {
+            let calls: Vec<RenewCall> = batch
+                .iter()
+                .map(|live| RenewCall {
+                    claim: live.tenant,
+                    sent: live.is_sent(),
+                    life,
+                    output_expected: Some(live.asked.load(Ordering::Acquire)),
+                })
+                .collect();
+            let answers = verb::within(self.deadline, self.engine.renew(&calls)).await;
+            if let Err(error) = &answers {
+                tracing::warn!(%error, "holds could not grow");
+            }
+            let answers = answers.map(|r| r.value).unwrap_or_default();
+            let short = answers.iter().filter(|a| matches!(a, Renewed::Short(_))).count();
+            self.metrics.admission_short.add((), count(short));
+            for (index, live) in batch.iter().enumerate() {
+                answered(live, answers.get(index));
+            }
+        }
+    }
+}
+
+/// Writes the answer to a growth request where the stream looks, and wakes it.
+fn answered(live: &Live, answer: Option<&Renewed>) {
+    let asked = live.asked.load(Ordering::Acquire);
+    match answer {
+        Some(Renewed::Held(_)) => {
+            live.allowance.fetch_max(asked, Ordering::AcqRel);
+        }
+        // An expired hold is billed late and in full; the stream is not cut for it (L7).
+        Some(Renewed::Ended(_) | Renewed::Unknown) => live.allowance.store(u64::MAX, Ordering::Release),
+        // Hard limits fail closed: no answer is no room.
+        Some(Renewed::Short(_)) | None => live.refused.store(true, Ordering::Release),
+    }
+    live.asked.store(0, Ordering::Release);
+    live.stream.wake();
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+fn micros(span: Duration) -> Micros {
+    Micros::try_from(span.as_micros()).unwrap_or(Micros::MAX)
+}

@@ -1,0 +1,163 @@
+//! What admission tells operators: counters and log lines, never a prompt, a key or an answer.
+
+use tollbook_engine::Receipt;
+use tollbook_ledger::{Denial, DenyKind, Measure, Met, Settled};
+use tollbook_store::{Ending, Figures, Side};
+use tollbook_telemetry::{Metrics, ModelLabel, labels};
+use tollbook_wire::Dialect;
+
+use crate::admit::Admission;
+use crate::charge::Charge;
+use crate::outcome::Outcome;
+use crate::ticket::Open;
+
+/// A settle or release was acknowledged.
+pub(crate) fn settled(metrics: &Metrics, settled: &Settled) {
+    match settled.before {
+        Met::Held | Met::Ended(_) => {}
+        Met::Late => metrics.settle_late.inc(()),
+        Met::Unknown => metrics.settle_unknown.inc(()),
+    }
+}
+
+impl Admission {
+    /// Brings gauges up to date; before a scrape.
+    pub fn observe(&self) {
+        let depth = u64::try_from(self.settler.depth()).unwrap_or(u64::MAX);
+        self.metrics.settle_queue_depth.set((), depth);
+        self.metrics.config_generation.set((), self.snapshot().generation);
+        self.metrics.process_ready.set((), u64::from(self.is_ready()));
+    }
+
+    pub(crate) fn note_admitted(&self, side: Side, receipt: &Receipt) {
+        self.metrics.admission_admitted.inc((side_label(side),));
+        if receipt.receipt.legs.iter().any(|leg| leg.shadow_denied) {
+            tracing::debug!(id = %receipt.receipt.id, "a shadow limit would have denied the call");
+        }
+    }
+
+    pub(crate) fn note_denied(&self, side: Side, measure: Measure, denial: &Denial) {
+        let kind = match denial.binding.kind {
+            DenyKind::TooLarge => labels::Denial::TooLarge,
+            DenyKind::Exhausted => labels::Denial::Exhausted,
+            DenyKind::Spent(_) => labels::Denial::Spent,
+            DenyKind::Busy(_) => labels::Denial::Busy,
+        };
+        self.metrics.admission_denied.inc((side_label(side), measure_label(measure), kind));
+    }
+
+    /// A call has ended.
+    pub(crate) fn report(&self, open: &Open, outcome: &Outcome, charge: &Charge, disbelieved: bool) {
+        let metrics = &self.metrics;
+        if disbelieved {
+            metrics.usage_anomalies.inc((labels::Anomaly::AboveContext,));
+        }
+        let odd = &outcome.anomalies;
+        for (count, label) in [
+            (odd.negative, labels::Anomaly::Negative),
+            (odd.absurd, labels::Anomaly::TooLarge),
+            (odd.malformed, labels::Anomaly::NotANumber),
+            (odd.inconsistent, labels::Anomaly::CachedAboveInput),
+            (odd.unparsable, labels::Anomaly::Other),
+            (odd.oversized, labels::Anomaly::Other),
+        ] {
+            if count > 0 {
+                metrics.usage_anomalies.add((label,), u64::from(count));
+            }
+        }
+        let dialect = match open.bound.plan.dialect {
+            Dialect::OpenAi => labels::Dialect::OpenAi,
+            Dialect::Anthropic => labels::Dialect::Anthropic,
+        };
+        let surface = match open.bound.plan.dialect {
+            Dialect::OpenAi => labels::Surface::Chat,
+            Dialect::Anthropic => labels::Surface::Messages,
+        };
+        let status = match outcome.ending {
+            Ending::Complete | Ending::StoppedAtLimit => labels::Status::Ok,
+            _ if outcome.output_seen => labels::Status::Ok,
+            Ending::ClientGone => labels::Status::None,
+            _ => labels::Status::ServerError,
+        };
+        metrics.calls_ended.inc((dialect, surface, status, ending_label(outcome.ending)));
+        let model: ModelLabel = metrics.label(open.bound.model());
+        metrics.calls_duration.observe((model,), open.started.elapsed());
+        if let Some(first) = outcome.first_output {
+            metrics.calls_ttft.observe((model,), first.duration_since(open.started));
+        }
+        charged(metrics, model, open, charge);
+        let source = charge.figures();
+        metrics.settle_figures.inc((labels::Side::Tenant, figures_label(source)));
+        if source != Figures::Reported && source != Figures::Nothing {
+            tracing::info!(
+                request_id = %open.request_id,
+                ending = ?outcome.ending,
+                figures = ?source,
+                "a call was charged without the provider's figures"
+            );
+        }
+    }
+}
+
+/// llm_tokens and cost charged to tenants.
+fn charged(metrics: &Metrics, model: ModelLabel, open: &Open, charge: &Charge) {
+    let Charge::Settle(settle) = charge else { return };
+    metrics.usage_cost_nano.add((model,), settle.cost(open));
+    let Some(usage) = &settle.usage else { return };
+    for (part, amount) in [
+        (labels::Part::Input, usage.input),
+        (labels::Part::Cached, usage.cached),
+        (labels::Part::CacheWrite, usage.cache_write),
+        (labels::Part::Output, usage.output),
+        (labels::Part::Reasoning, usage.reasoning),
+    ] {
+        metrics.usage_llm_tokens.add((model, part), amount);
+    }
+}
+
+pub(crate) fn side_label(side: Side) -> labels::Side {
+    match side {
+        Side::Tenant | Side::Unreadable => labels::Side::Tenant,
+        Side::Pool => labels::Side::Pool,
+    }
+}
+
+pub(crate) fn measure_label(measure: Measure) -> labels::Measure {
+    match measure {
+        Measure::Requests => labels::Measure::Requests,
+        Measure::Tokens => labels::Measure::LlmTokens,
+        Measure::InputTokens => labels::Measure::InputLlmTokens,
+        Measure::OutputTokens => labels::Measure::OutputLlmTokens,
+        Measure::Cost => labels::Measure::Cost,
+        Measure::Concurrency => labels::Measure::Concurrency,
+    }
+}
+
+fn figures_label(figures: Figures) -> labels::Figures {
+    match figures {
+        Figures::Reported => labels::Figures::Reported,
+        Figures::Metered => labels::Figures::Metered,
+        Figures::Partial => labels::Figures::Partial,
+        Figures::Unknown => labels::Figures::Unknown,
+        Figures::Expired => labels::Figures::Expired,
+        Figures::Adjusted => labels::Figures::Adjusted,
+        Figures::Nothing => labels::Figures::Nothing,
+    }
+}
+
+/// The journal's word for an ending, as a label.
+fn ending_label(ending: Ending) -> labels::Ending {
+    match ending {
+        Ending::Complete => labels::Ending::Complete,
+        Ending::NeverSent => labels::Ending::NeverSent,
+        Ending::UpstreamError => labels::Ending::UpstreamError,
+        Ending::Reset => labels::Ending::Reset,
+        Ending::Truncated => labels::Ending::Truncated,
+        Ending::ClientGone => labels::Ending::ClientGone,
+        Ending::Timeout => labels::Ending::Timeout,
+        Ending::StoppedAtLimit => labels::Ending::StoppedAtLimit,
+        Ending::Shutdown => labels::Ending::Shutdown,
+        Ending::Expired => labels::Ending::Expired,
+        Ending::Adjusted => labels::Ending::Adjusted,
+    }
+}

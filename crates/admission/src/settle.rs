@@ -1,0 +1,331 @@
+//! Settles reservations after a call has ended, exactly once each.
+//!
+//! Invariants: a posting is acknowledged by the engine, or it waits in the bounded queue, or it lies in the spool; the
+//! engine makes repeats harmless. An engine at hand is asked at once, in place; only what it cannot take waits.
+//! When the engine is away: postings wait, oldest first; a full queue spills to the spool file; a full spool raises
+//! [`Settler::is_full`], which closes hard limits and turns readiness off. Nothing known is dropped.
+//! Knows nothing about HTTP.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tollbook_engine::{Engine, EngineError, ErrorKind};
+use tollbook_ledger::{Met, Micros, Settled};
+use tollbook_telemetry::Metrics;
+
+use crate::outcome::Posting;
+use crate::report;
+use crate::spool::{Spool, SpoolError, Spooled};
+use crate::time::EngineTime;
+use crate::verb;
+
+/// First and longest pause between two tries while the engine is away.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// Bounds of settling.
+#[derive(Clone, Copy, Debug)]
+pub struct SettleBounds {
+    /// Postings that wait in memory, those under way included.
+    pub queue_max: usize,
+    /// Longest a single verb may take.
+    pub deadline: Duration,
+}
+
+impl Default for SettleBounds {
+    fn default() -> Self {
+        Self { queue_max: 16_384, deadline: Duration::from_secs(2) }
+    }
+}
+
+/// One posting that waits.
+struct Job {
+    posting: Posting,
+    ended: Instant,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Job>,
+    under_way: usize,
+}
+
+/// Takes postings from Tickets and sees them through.
+pub(crate) struct Settler {
+    engine: Arc<dyn Engine>,
+    time: Arc<EngineTime>,
+    metrics: Arc<Metrics>,
+    bounds: SettleBounds,
+    queue: Mutex<Queue>,
+    wake: Notify,
+    spool: Mutex<Option<Spool>>,
+    full: AtomicBool,
+}
+
+/// A posting on its way to the engine.
+type Sending = Pin<Box<dyn Future<Output = Result<Settled, EngineError>> + Send>>;
+
+impl Settler {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        time: Arc<EngineTime>,
+        metrics: Arc<Metrics>,
+        bounds: SettleBounds,
+        spool: Option<Spool>,
+    ) -> Self {
+        Self {
+            engine,
+            time,
+            metrics,
+            bounds,
+            queue: Mutex::default(),
+            wake: Notify::new(),
+            spool: Mutex::new(spool),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// Hands over the posting of a call that ended now. Never blocks, never fails: at worst it is spooled.
+    pub(crate) fn post(self: &Arc<Self>, posting: Posting) {
+        let job = Job { posting, ended: Instant::now() };
+        let mut sending = self.sending(&job);
+        match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(settled)) => self.done(&job, &settled),
+            Poll::Ready(Err(error)) => self.failed(job, &error),
+            Poll::Pending => self.go_on(job, sending),
+        }
+    }
+
+    /// True while the spool is full: the caller closes hard limits and readiness.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Postings not yet acknowledged, those in the spool not counted.
+    pub(crate) fn depth(&self) -> usize {
+        let queue = self.lock();
+        queue.waiting.len() + queue.under_way
+    }
+
+    /// Serves what waits until `stop` resolves and everything is acknowledged or spooled.
+    pub(crate) async fn run(self: Arc<Self>, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        let mut pause = BACKOFF.0;
+        let mut stopping = false;
+        loop {
+            let progress = self.drain().await && self.unspool().await;
+            pause = if progress { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
+            if stopping && (self.depth() == 0 || !progress) {
+                self.spill_all();
+                return;
+            }
+            let retry = async {
+                if progress && self.is_spool_empty() {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(pause).await;
+            };
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = retry => {}
+                () = &mut stop, if !stopping => stopping = true,
+            }
+        }
+    }
+
+    /// An owned future that posts the job; its age is told as of now.
+    fn sending(&self, job: &Job) -> Sending {
+        let engine = Arc::clone(&self.engine);
+        let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
+        match &job.posting {
+            Posting::Settle(call) => {
+                let mut call = call.clone();
+                call.age = call.age.saturating_add(age);
+                Box::pin(async move { engine.settle(&call).await.map(|r| r.value) })
+            }
+            Posting::Release(call) => {
+                let call = call.clone();
+                Box::pin(async move { engine.release(&call).await.map(|r| r.value) })
+            }
+        }
+    }
+
+    /// Lets a remote engine answer in a task of its own, within the queue's bound.
+    fn go_on(self: &Arc<Self>, job: Job, sending: Sending) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return self.wait_or_spill(job);
+        };
+        {
+            let mut queue = self.lock();
+            if queue.waiting.len() + queue.under_way >= self.bounds.queue_max {
+                drop(queue);
+                return self.spill(job);
+            }
+            queue.under_way += 1;
+        }
+        let settler = Arc::clone(self);
+        runtime.spawn(async move {
+            let result = match tokio::time::timeout(settler.bounds.deadline, sending).await {
+                Ok(result) => result,
+                Err(_) => Err(EngineError::unknown(ErrorKind::Deadline)),
+            };
+            settler.lock().under_way -= 1;
+            match result {
+                Ok(settled) => settler.done(&job, &settled),
+                Err(error) => settler.failed(job, &error),
+            }
+            settler.wake.notify_one();
+        });
+    }
+
+    fn done(&self, job: &Job, settled: &Settled) {
+        report::settled(&self.metrics, settled);
+        if settled.before == Met::Unknown && matches!(job.posting, Posting::Settle(_)) {
+            tracing::error!(claim = ?job.posting.claim(), "a settle met an id the engine no longer knows: unbooked");
+        }
+    }
+
+    fn failed(&self, job: Job, error: &EngineError) {
+        self.metrics.settle_retried.inc(());
+        if let ErrorKind::Refused(refusal) = &error.kind {
+            // A repeat cannot help; the hold expires and the entry of expiry tells of the call.
+            tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
+            return;
+        }
+        self.wait_or_spill(job);
+    }
+
+    fn wait_or_spill(&self, job: Job) {
+        let mut queue = self.lock();
+        if queue.waiting.len() + queue.under_way < self.bounds.queue_max {
+            queue.waiting.push_back(job);
+            drop(queue);
+            self.wake.notify_one();
+        } else {
+            drop(queue);
+            self.spill(job);
+        }
+    }
+
+    fn spill(&self, job: Job) {
+        let now = self.time.now();
+        let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
+        let spooled = Spooled { posting: job.posting, ended: now.saturating_sub(age) };
+        let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = match spool.as_mut() {
+            Some(spool) => spool.append(&spooled),
+            None => Err(SpoolError::Full { bytes_max: 0 }),
+        };
+        if let Some(spool) = spool.as_ref() {
+            self.metrics.settle_spool_bytes.set((), spool.bytes());
+        }
+        drop(spool);
+        self.metrics.settle_spooled.inc(());
+        if let Err(error) = result {
+            self.full.store(true, Ordering::Relaxed);
+            tracing::error!(%error, claim = ?spooled.posting.claim(), "no room for an outcome; hard limits are closed");
+        }
+    }
+
+    /// Posts what waits; false when the engine took something not.
+    async fn drain(&self) -> bool {
+        loop {
+            let Some(job) = self.next() else { return true };
+            let result = verb::within_owned(self.bounds.deadline, self.sending(&job)).await;
+            self.lock().under_way -= 1;
+            match result {
+                Ok(settled) => self.done(&job, &settled),
+                Err(EngineError { kind: ErrorKind::Refused(refusal), .. }) => {
+                    tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
+                }
+                Err(_) => {
+                    self.lock().waiting.push_front(job);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.lock();
+        let job = queue.waiting.pop_front()?;
+        queue.under_way += 1;
+        Some(job)
+    }
+
+    /// Posts what the spool holds, then clears it; false when the engine took something not.
+    async fn unspool(&self) -> bool {
+        let left = {
+            let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
+            match spool.as_mut() {
+                Some(spool) if !spool.is_empty() => spool.read_back(),
+                _ => return true,
+            }
+        };
+        let left = match left {
+            Ok(left) => left,
+            Err(error) => {
+                tracing::error!(%error, "the spool cannot be read");
+                return false;
+            }
+        };
+        let count = left.len();
+        for spooled in left {
+            if self.repost(spooled).await.is_err() {
+                return false;
+            }
+        }
+        self.clear_spool(count)
+    }
+
+    /// Posts one outcome of the spool, told with its true age (L8).
+    async fn repost(&self, mut spooled: Spooled) -> Result<(), EngineError> {
+        if let Posting::Settle(call) = &mut spooled.posting {
+            call.age = self.time.now().saturating_sub(spooled.ended);
+        }
+        let job = Job { posting: spooled.posting, ended: Instant::now() };
+        match verb::within_owned(self.bounds.deadline, self.sending(&job)).await {
+            Ok(settled) => self.done(&job, &settled),
+            Err(EngineError { kind: ErrorKind::Refused(refusal), .. }) => {
+                tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a spooled settle");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Clears the spool unless something was spilled to it meanwhile (then all of it is posted again, harmlessly).
+    fn clear_spool(&self, posted: usize) -> bool {
+        let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(spool) = spool.as_mut() else { return true };
+        match spool.read_back().map(|all| all.len() == posted) {
+            Ok(true) if spool.clear().is_ok() => {
+                self.full.store(false, Ordering::Relaxed);
+                self.metrics.settle_spool_bytes.set((), 0);
+                tracing::info!(posted, path = %spool.path().display(), "the spool was posted and cleared");
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// At the end: what the engine did not take goes to disk.
+    fn spill_all(&self) {
+        while let Some(job) = self.lock().waiting.pop_front() {
+            self.spill(job);
+        }
+    }
+
+    fn is_spool_empty(&self) -> bool {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(Spool::is_empty)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

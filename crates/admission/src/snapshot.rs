@@ -1,0 +1,95 @@
+//! One version of the configuration, as admission uses it.
+//!
+//! A call takes one snapshot at its door and keeps it to its end, so no call is handled under two versions (B234).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollbook_policy::{Catalog, Key};
+use tollbook_pricing::{ModelFacts, PriceBook};
+use tollbook_wire::Dialect;
+
+/// Everything configured about callers, models and prices.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Rises with every change; told in metrics.
+    pub generation: u64,
+    pub catalog: Catalog,
+    pub prices: PriceBook,
+    /// By model id (not alias); one for every model of the catalog.
+    pub models: BTreeMap<String, ModelPlan>,
+    pub api_key_hash: ApiKeyHash,
+}
+
+/// How one model is served and counted.
+#[derive(Clone, Debug)]
+pub struct ModelPlan {
+    /// Calls come in this dialect, and its targets speak it.
+    pub dialect: Dialect,
+    /// In order of preference; the first is used until fallbacks are built.
+    pub targets: Vec<Target>,
+    pub facts: ModelFacts,
+}
+
+/// One upstream account × model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The pool its own limits hang on.
+    pub pool: String,
+    /// Name of the upstream.
+    pub upstream: String,
+    /// What the model is called there.
+    pub model: String,
+}
+
+/// The keyed hash API keys are stored and looked up by.
+#[derive(Clone)]
+pub struct ApiKeyHash {
+    pepper: [u8; 32],
+}
+
+impl ApiKeyHash {
+    /// From a configured pepper of any length; without one, from a fixed text (API keys are 256 random bits).
+    pub fn new(pepper: Option<&str>) -> Self {
+        Self { pepper: blake3::derive_key("tollbook api key 1", pepper.unwrap_or_default().as_bytes()) }
+    }
+
+    /// The digest of an API key.
+    pub fn digest(&self, api_key: &str) -> [u8; 32] {
+        *blake3::keyed_hash(&self.pepper, api_key.as_bytes()).as_bytes()
+    }
+}
+
+impl std::fmt::Debug for ApiKeyHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiKeyHash")
+    }
+}
+
+/// A caller whose API key was found valid, under one snapshot.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    snapshot: Arc<Snapshot>,
+    digest: [u8; 32],
+}
+
+impl Principal {
+    /// `None` when the snapshot knows no key of that digest.
+    pub(crate) fn new(snapshot: Arc<Snapshot>, digest: [u8; 32]) -> Option<Self> {
+        snapshot.catalog.key(&digest)?;
+        Some(Self { snapshot, digest })
+    }
+
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    pub(crate) fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// The key it was found by. Always there: [`Principal::new`] looked it up in the same snapshot.
+    pub fn key(&self) -> Option<&Key> {
+        self.snapshot.catalog.key(&self.digest)
+    }
+}

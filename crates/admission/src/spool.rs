@@ -1,0 +1,316 @@
+//! The spool: outcomes on disk that found no room in the settle queue, or no engine.
+//!
+//! Invariants: a record is whole or it is cut off at reading (length, checksum); nothing is removed before the engine
+//! has acknowledged all of it; replaying it twice changes nothing, because claims end once. Bounded in bytes; a full
+//! spool is the caller's alarm: it closes hard limits and turns readiness off. Without a directory there is no spool.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use tollbook_engine::{Claim, ReleaseCall, SettleCall, Shard};
+use tollbook_ledger::{AccountId, LEGS_MAX, Micros, ReleaseWhy, ReservationId, SubjectId};
+
+use crate::outcome::Posting;
+
+/// Longest frame that is believed when reading back.
+const FRAME_MAX: usize = 64 << 10;
+
+/// An append-only file of postings.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    #[error("the spool is full ({bytes_max} bytes)")]
+    Full { bytes_max: u64 },
+    #[error("the spool file cannot be written: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A posting and the engine time its call ended at.
+#[derive(Debug, Clone)]
+pub(crate) struct Spooled {
+    pub(crate) posting: Posting,
+    pub(crate) ended: Micros,
+}
+
+impl Spool {
+    /// Opens `settle.spool` in `dir` and reads what an earlier run left; a torn tail is cut off.
+    pub(crate) fn open(dir: &Path, bytes_max: u64) -> io::Result<(Self, Vec<Spooled>)> {
+        let path = dir.join("settle.spool");
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let (left, good) = read_all(&bytes);
+        file.set_len(good)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok((Self { file, path, bytes: good, bytes_max }, left))
+    }
+
+    /// Appends one posting; it survives the death of this process.
+    pub(crate) fn append(&mut self, spooled: &Spooled) -> Result<(), SpoolError> {
+        let frame = encode(spooled);
+        let after = self.bytes.saturating_add(u64::try_from(frame.len()).unwrap_or(u64::MAX));
+        if after > self.bytes_max {
+            return Err(SpoolError::Full { bytes_max: self.bytes_max });
+        }
+        self.file.write_all(&frame)?;
+        self.bytes = after;
+        Ok(())
+    }
+
+    /// Takes back everything spooled so far, for another try; the file is kept until [`Spool::clear`].
+    pub(crate) fn read_back(&mut self) -> io::Result<Vec<Spooled>> {
+        let mut bytes = Vec::new();
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.read_to_end(&mut bytes)?;
+        Ok(read_all(&bytes).0)
+    }
+
+    /// Forgets everything; all of it was acknowledged.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.bytes = 0;
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// All whole frames of a file, and where they end.
+fn read_all(bytes: &[u8]) -> (Vec<Spooled>, u64) {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    let mut good = 0_u64;
+    while let Some((spooled, used)) = decode(rest) {
+        out.push(spooled);
+        good = good.saturating_add(u64::try_from(used).unwrap_or(u64::MAX));
+        rest = rest.get(used..).unwrap_or_default();
+    }
+    (out, good)
+}
+
+/// Frame: length u32, crc32 u32, payload; little endian.
+fn encode(spooled: &Spooled) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(256);
+    put_u64(&mut payload, spooled.ended);
+    match &spooled.posting {
+        Posting::Settle(call) => {
+            payload.push(1);
+            put_claim(&mut payload, call.claim);
+            put_accounts(&mut payload, &call.accounts);
+            for amount in &call.actual {
+                put_u64(&mut payload, *amount);
+            }
+            payload.push(u8::from(call.learn.is_some()));
+            put_u64(&mut payload, call.learn.unwrap_or(0));
+            payload.extend_from_slice(&call.entry);
+        }
+        Posting::Release(call) => {
+            payload.push(match (call.why, &call.entry) {
+                (ReleaseWhy::NeverSent, _) => 2,
+                (ReleaseWhy::Failed, None) => 3,
+                (ReleaseWhy::Failed, Some(_)) => 4,
+            });
+            put_claim(&mut payload, call.claim);
+            put_accounts(&mut payload, &call.accounts);
+            payload.extend_from_slice(call.entry.as_deref().unwrap_or_default());
+        }
+    }
+    let mut frame = Vec::with_capacity(payload.len() + 8);
+    frame.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
+    frame.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
+    frame.append(&mut payload);
+    frame
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_claim(out: &mut Vec<u8>, claim: Claim) {
+    out.push(claim.shard.0);
+    out.extend_from_slice(&claim.id.0.to_le_bytes());
+    out.extend_from_slice(&claim.attempt.to_le_bytes());
+}
+
+fn put_accounts(out: &mut Vec<u8>, accounts: &[AccountId]) {
+    out.push(u8::try_from(accounts.len()).unwrap_or(u8::MAX));
+    for account in accounts {
+        put_u64(out, account.subject.0);
+        put_u64(out, account.name);
+    }
+}
+
+/// One frame off the front of `bytes`, and how long it was; `None` at the end or at a torn tail.
+fn decode(bytes: &[u8]) -> Option<(Spooled, usize)> {
+    let mut head = Reader { rest: bytes };
+    let length = usize::try_from(head.u32()?).ok()?;
+    let crc = head.u32()?;
+    if length > FRAME_MAX {
+        return None;
+    }
+    let payload = head.rest.get(..length)?;
+    if crc32fast::hash(payload) != crc {
+        return None;
+    }
+    let spooled = decode_payload(payload)?;
+    Some((spooled, length.checked_add(8)?))
+}
+
+fn decode_payload(payload: &[u8]) -> Option<Spooled> {
+    let mut reader = Reader { rest: payload };
+    let ended = reader.u64()?;
+    let kind = reader.u8()?;
+    let claim = reader.claim()?;
+    let accounts = reader.accounts()?;
+    let posting = match kind {
+        1 => {
+            let actual: Option<Vec<u64>> = accounts.iter().map(|_| reader.u64()).collect();
+            let learns = reader.u8()? != 0;
+            let output = reader.u64()?;
+            Posting::Settle(SettleCall {
+                claim,
+                accounts,
+                actual: actual?,
+                learn: learns.then_some(output),
+                entry: reader.rest.to_vec(),
+                age: 0,
+            })
+        }
+        2 | 3 => {
+            let why = if kind == 2 { ReleaseWhy::NeverSent } else { ReleaseWhy::Failed };
+            Posting::Release(ReleaseCall { claim, accounts, why, entry: None })
+        }
+        4 => {
+            let entry = Some(reader.rest.to_vec());
+            Posting::Release(ReleaseCall { claim, accounts, why: ReleaseWhy::Failed, entry })
+        }
+        _ => return None,
+    };
+    Some(Spooled { posting, ended })
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*head)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[b]| b)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn claim(&mut self) -> Option<Claim> {
+        let shard = Shard(self.u8()?);
+        let id = ReservationId(self.take().map(u128::from_le_bytes)?);
+        let attempt = self.take().map(u16::from_le_bytes)?;
+        Some(Claim { shard, id, attempt })
+    }
+
+    fn accounts(&mut self) -> Option<Vec<AccountId>> {
+        let count = usize::from(self.u8()?);
+        if count > LEGS_MAX {
+            return None;
+        }
+        (0..count).map(|_| Some(AccountId { subject: SubjectId(self.u64()?), name: self.u64()? })).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(n: u64) -> Spooled {
+        let account = AccountId { subject: SubjectId(n), name: n + 1 };
+        let claim = Claim { shard: Shard(7), id: ReservationId(u128::from(n) << 64), attempt: 3 };
+        let call = SettleCall {
+            claim,
+            accounts: vec![account; 2],
+            actual: vec![n, 5],
+            learn: Some(9),
+            entry: vec![1, 2],
+            age: 0,
+        };
+        Spooled { posting: Posting::Settle(call), ended: 11 }
+    }
+
+    fn release(why: ReleaseWhy, entry: Option<Vec<u8>>) -> Spooled {
+        let claim = Claim { shard: Shard(1), id: ReservationId(2), attempt: 0 };
+        Spooled {
+            posting: Posting::Release(ReleaseCall { claim, accounts: Vec::new(), why, entry }),
+            ended: 1,
+        }
+    }
+
+    #[test]
+    fn what_was_spooled_is_read_back_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let written =
+            [settle(1), release(ReleaseWhy::NeverSent, None), release(ReleaseWhy::Failed, Some(vec![8]))];
+        let (mut spool, left) = Spool::open(dir.path(), 1 << 20).unwrap();
+        assert!(left.is_empty());
+        for spooled in &written {
+            spool.append(spooled).unwrap();
+        }
+        drop(spool);
+        let (mut spool, left) = Spool::open(dir.path(), 1 << 20).unwrap();
+        assert_eq!(format!("{left:?}"), format!("{written:?}"));
+        spool.clear().unwrap();
+        assert!(spool.is_empty());
+        assert!(Spool::open(dir.path(), 1 << 20).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_at_every_byte() {
+        let whole = [encode(&settle(1)), encode(&settle(2))].concat();
+        let first = encode(&settle(1)).len();
+        for cut in 0..whole.len() {
+            let (left, good) = read_all(&whole[..cut]);
+            let expected = usize::from(cut >= first);
+            assert_eq!(left.len(), expected, "cut at {cut}");
+            assert_eq!(good, u64::try_from(expected * first).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_spool_is_full_at_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = u64::try_from(encode(&settle(1)).len()).unwrap();
+        let (mut spool, _) = Spool::open(dir.path(), 2 * size).unwrap();
+        spool.append(&settle(1)).unwrap();
+        spool.append(&settle(2)).unwrap();
+        assert!(matches!(spool.append(&settle(3)), Err(SpoolError::Full { .. })));
+        assert_eq!(spool.read_back().unwrap().len(), 2);
+    }
+}

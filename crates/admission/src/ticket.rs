@@ -1,0 +1,248 @@
+//! The Ticket: the right and the duty to end one admitted call.
+//!
+//! Invariants: a Ticket ends once, by [`Ticket::end`] or by being dropped; either hands one posting per reservation to the
+//! settler. It lives in the response body, so it survives whatever becomes of the handler.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use tollbook_engine::{Claim, Receipt, ReleaseCall, SettleCall};
+use tollbook_ledger::{Measure, ReleaseWhy};
+use tollbook_pricing::count_output;
+use tollbook_store::{EntryBody, Figures as Source, Flags, Hold, Side};
+use tollbook_wire::Classes;
+
+use crate::admit::Admission;
+use crate::bound::Bound;
+use crate::charge::{self, Charge};
+use crate::estimate::Estimate;
+use crate::figures::Figures;
+use crate::live::{Leave, Live};
+use crate::outcome::{Ending, Outcome, Posting};
+use crate::refused::Refused;
+
+/// An admitted call that has not ended.
+#[derive(Debug)]
+pub struct Ticket {
+    open: Option<Box<Open>>,
+}
+
+/// Everything the end of a call needs.
+pub(crate) struct Open {
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) bound: Arc<Bound>,
+    pub(crate) estimate: Estimate,
+    pub(crate) hold: Hold,
+    pub(crate) stream: bool,
+    pub(crate) tenant: Receipt,
+    pub(crate) pool: Option<Receipt>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) figures: Figures,
+    pub(crate) request_id: Arc<str>,
+    pub(crate) service: Arc<str>,
+    pub(crate) user: Arc<str>,
+    pub(crate) model_asked: Arc<str>,
+    pub(crate) started: Instant,
+    /// Times the call was sent.
+    pub(crate) attempts: u16,
+}
+
+impl Ticket {
+    pub(crate) fn new(open: Open) -> Self {
+        Self { open: Some(Box::new(open)) }
+    }
+
+    /// What the headers of any answer to this call tell.
+    pub fn figures(&self) -> &Figures {
+        const NONE: &Figures =
+            &Figures { requests: None, llm_tokens: None, input_llm_tokens: None, output_llm_tokens: None };
+        self.open.as_ref().map_or(NONE, |open| &open.figures)
+    }
+
+    pub fn request_id(&self) -> &str {
+        self.open.as_ref().map_or("", |open| &open.request_id)
+    }
+
+    /// The call is being sent: from now on it costs, whatever happens.
+    pub fn sending(&mut self) {
+        if let Some(open) = self.open.as_mut() {
+            open.live.mark_sent();
+            open.attempts = open.attempts.saturating_add(1);
+        }
+    }
+
+    /// Whether the call's output is watched against a hard limit (L9).
+    pub fn is_bounded(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.live.is_bounded())
+    }
+
+    /// The stream has given `output` so far; says whether it may go on, and asks for more room before it runs out.
+    pub fn streamed(&self, output: &Classes, first_output: Option<Instant>, waker: Option<&Waker>) -> Leave {
+        let Some(open) = self.open.as_ref() else { return Leave::GoOn };
+        let (_, count) = open.metered(output);
+        let seconds = first_output.map_or(0, |at| at.elapsed().as_secs()).max(1);
+        open.admission.live.streamed(&open.live, count, count / seconds, waker)
+    }
+
+    /// Input and output as the gateway counts them, for a usage object of its own.
+    pub fn metered(&self, output: &Classes) -> (u64, u64) {
+        self.open.as_ref().map_or((0, 0), |open| open.metered(output))
+    }
+
+    /// The same target is tried again: the tenant's attempt goes on, the pool's reservation is settled, because the
+    /// provider counted the try, and taken anew (L18).
+    ///
+    /// # Errors
+    /// When the pool has no room for another try; the Ticket still has to be ended.
+    pub async fn tried_again(&mut self) -> Result<(), Refused> {
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        let Some(receipt) = open.pool.take() else { return Ok(()) };
+        open.release(&receipt, Side::Pool, ReleaseWhy::Failed, &Outcome::upstream_error());
+        open.live.set_pool(None);
+        let admission = Arc::clone(&open.admission);
+        let attempt = receipt.receipt.attempt.saturating_add(1);
+        let receipt = admission.reserve_pool(open, attempt).await?;
+        open.live.set_pool(receipt.as_ref().map(Receipt::claim));
+        open.pool = receipt;
+        Ok(())
+    }
+
+    /// Ends the call with what was seen of it.
+    pub fn end(mut self, outcome: Outcome) {
+        if let Some(open) = self.open.take() {
+            open.end(&outcome);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        // Dropped without a word: the client left, or a task died. What was sent is paid for.
+        let outcome =
+            if open.live.is_sent() { Outcome::bare(Ending::ClientGone) } else { Outcome::never_sent() };
+        open.end(&outcome);
+    }
+}
+
+impl Open {
+    pub(crate) fn metered(&self, output: &Classes) -> (u64, u64) {
+        (self.estimate.input(), count_output(output, self.bound.facts()))
+    }
+
+    fn end(&self, outcome: &Outcome) {
+        self.live.mark_ended();
+        let (charge, disbelieved) = charge::of(self, outcome);
+        self.admission.report(self, outcome, &charge, disbelieved);
+        self.learn(&charge);
+        match &charge {
+            Charge::Release(why) => {
+                self.release(&self.tenant, Side::Tenant, *why, outcome);
+                if let Some(pool) = &self.pool {
+                    self.release(pool, Side::Pool, *why, outcome);
+                }
+            }
+            Charge::Settle(settle) => {
+                self.settle(&self.tenant, Side::Tenant, settle, outcome);
+                if let Some(pool) = &self.pool {
+                    self.settle(pool, Side::Pool, settle, outcome);
+                }
+            }
+        }
+    }
+
+    fn settle(&self, receipt: &Receipt, side: Side, settle: &charge::Settle, outcome: &Outcome) {
+        let binding = match side {
+            Side::Pool => &self.bound.pool,
+            Side::Tenant | Side::Unreadable => &self.bound.tenant,
+        };
+        let actual = settle.amounts(self, binding, receipt);
+        let mut body = self.entry(side, outcome);
+        settle.describe(&mut body, self, binding, receipt, &actual);
+        let call = SettleCall {
+            claim: receipt.claim(),
+            accounts: accounts(receipt),
+            actual,
+            learn: settle.learn,
+            entry: body.encode(),
+            age: 0,
+        };
+        self.admission.settler.post(Posting::Settle(call));
+    }
+
+    fn release(&self, receipt: &Receipt, side: Side, why: ReleaseWhy, outcome: &Outcome) {
+        let entry = (why == ReleaseWhy::Failed).then(|| {
+            let mut body = self.entry(side, outcome);
+            body.figures = Source::Nothing;
+            body.encode()
+        });
+        let call = ReleaseCall { claim: receipt.claim(), accounts: accounts(receipt), why, entry };
+        self.admission.settler.post(Posting::Release(call));
+    }
+
+    /// Counting gets better by what the provider reported.
+    fn learn(&self, charge: &Charge) {
+        if let Charge::Settle(charge::Settle { usage: Some(usage), figures: Source::Reported, .. }) = charge {
+            self.bound.learn(self.estimate.demand.input.built_in, usage);
+        }
+    }
+
+    /// The part of the journal entry that does not depend on the charge.
+    pub(crate) fn entry(&self, side: Side, outcome: &Outcome) -> EntryBody {
+        let since =
+            |at: Instant| u32::try_from(at.duration_since(self.started).as_millis()).unwrap_or(u32::MAX);
+        EntryBody {
+            ending: outcome.ending,
+            latency_ms: since(Instant::now()),
+            ttft_ms: outcome.first_output.map(since),
+            attempts: self.attempts,
+            ..self.opening(side)
+        }
+    }
+
+    /// What is known of the call at its door.
+    pub(crate) fn opening(&self, side: Side) -> EntryBody {
+        let unpriced = self.bound.price.is_none();
+        EntryBody {
+            side,
+            request_id: Arc::clone(&self.request_id),
+            service: Arc::clone(&self.service),
+            user: Arc::clone(&self.user),
+            model_asked: Arc::clone(&self.model_asked),
+            price_version: if unpriced { 0 } else { self.bound.price_version() },
+            hold: self.hold,
+            flags: Flags { unpriced, ..Flags::default() },
+            ..self.bound.entry_names()
+        }
+    }
+}
+
+fn accounts(receipt: &Receipt) -> Vec<tollbook_ledger::AccountId> {
+    receipt.receipt.legs.iter().map(|leg| leg.account).collect()
+}
+
+/// Output the holds on hard limits cover: the least over the legs that are held at the expected demand there (L9).
+pub(crate) fn allowance(bound: &Bound, receipt: &Receipt) -> u64 {
+    let hard = |index: usize| {
+        bound.tenant.accounts.get(index).is_some_and(|account| {
+            account.hard
+                && account.measure != Measure::Requests
+                && account.measure != Measure::InputTokens
+                && account.measure != Measure::Concurrency
+                && !account.limits.iter().any(|l| !l.shadow && l.hold == tollbook_ledger::Hold::Worst)
+        })
+    };
+    let legs = receipt.receipt.legs.iter().enumerate();
+    legs.filter(|(index, _)| hard(*index)).map(|(_, leg)| leg.output).min().unwrap_or(u64::MAX)
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let claim: Claim = self.tenant.claim();
+        f.debug_struct("Open")
+            .field("request_id", &self.request_id)
+            .field("claim", &claim)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,452 @@
+//! The path of one call: decode, admit, dispatch, relay or answer. One way; every early return is a refusal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tollbook_admission::{Ending, Outcome, Ticket};
+use tollbook_wire::{Changes, StreamRelay, Surface};
+
+use crate::body::OutBody;
+use crate::cut::Cut;
+use crate::detach::Detach;
+use crate::encoding::Decoder;
+use crate::figures;
+use crate::gateway::Gateway;
+use crate::headers::{self, Shown};
+use crate::intake::{IntakeError, Taken};
+use crate::problem::{self, Problem, Retry};
+use crate::refusal::{self, Verdict};
+use crate::relay::{RelayBody, StreamOf};
+use crate::upstream::Upstream;
+
+/// Bodies above this are decoded off the async workers.
+const DECODE_INLINE_MAX: usize = 256 << 10;
+/// How much of a stream is read ahead before its head is sent, at most.
+const PEEK_MAX: usize = 64 << 10;
+/// How long a stream's first event is awaited before its head is sent all the same.
+const PEEK_WAIT: Duration = Duration::from_secs(5);
+/// Longest error body of an upstream that is read.
+const ERROR_BODY_MAX: usize = 256 << 10;
+/// Longest pause before a retry.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A call that was read and admitted, ready to be sent.
+struct Admitted {
+    ticket: Ticket,
+    upstream: Arc<Upstream>,
+    surface: Surface,
+    stream: bool,
+    usage_asked: bool,
+    body: Bytes,
+    /// Without the usage option the client did not ask for; for upstreams that reject it (B048).
+    body_plain: Option<Bytes>,
+    headers: HeaderMap,
+    query: Option<String>,
+}
+
+/// Serves one call on a metered surface.
+pub(crate) async fn serve(
+    gateway: Arc<Gateway>,
+    surface: Surface,
+    request: Request<Incoming>,
+) -> Response<OutBody> {
+    let request_id = gateway.request_id();
+    let dialect = surface.dialect();
+    let admitted = match admit(&gateway, surface, request, &request_id).await {
+        Ok(admitted) => admitted,
+        Err(problem) => {
+            gateway.note_refused(surface, &problem);
+            return problem.respond(dialect, &request_id);
+        }
+    };
+    let bound = gateway.config.timeouts.detached;
+    let streaming = admitted.stream;
+    let work = run(Arc::clone(&gateway), admitted, request_id.clone());
+    let result = if streaming { work.await } else { Detach::new(work, bound).await };
+    match result {
+        Ok(response) => response,
+        Err(problem) => {
+            gateway.note_failed(&request_id, &problem);
+            problem.respond(dialect, &request_id)
+        }
+    }
+}
+
+async fn admit(
+    gateway: &Arc<Gateway>,
+    surface: Surface,
+    request: Request<Incoming>,
+    request_id: &Arc<str>,
+) -> Result<Admitted, Problem> {
+    let dialect = surface.dialect();
+    let (head, body) = request.into_parts();
+    let refused = |refused| Problem::refused(refused, dialect, gateway.jitter());
+    let principal = match headers::shown_api_key(&head.headers) {
+        Shown::ApiKey(api_key) => gateway.admission.identify(api_key).map_err(refused)?,
+        Shown::Nothing => return Err(refused(tollbook_admission::Refused::NoApiKey)),
+        Shown::Contradiction => return Err(refused(tollbook_admission::Refused::BadApiKey)),
+    };
+    let taken = gateway.intake.read(&head.headers, body).await.map_err(|e| intake(&e, gateway))?;
+    let call =
+        Call { gateway: Arc::clone(gateway), surface, taken, request_id: Arc::clone(request_id), principal };
+    let service = named(&head.headers, "x-tollbook-service")?;
+    let user = named(&head.headers, "x-tollbook-user")?;
+    let query = headers::query_for_upstream(head.uri.query());
+    if call.taken.bytes.len() > DECODE_INLINE_MAX {
+        let runtime = tokio::runtime::Handle::current();
+        let work = move || runtime.block_on(call.decode_and_admit(head.headers, query, service, user));
+        return tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| Problem::refused(tollbook_admission::Refused::Internal, dialect, 0))?;
+    }
+    call.decode_and_admit(head.headers, query, service, user).await
+}
+
+/// A subject a client may name in a header.
+fn named(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if !text.trim().is_empty() => Ok(Some(text.trim().to_owned())),
+        _ => Err(Problem::invalid(format!("the header {name} cannot be read")).code("invalid_subject")),
+    }
+}
+
+fn intake(error: &IntakeError, gateway: &Gateway) -> Problem {
+    match error {
+        IntakeError::TooLarge => {
+            let text = format!("the request body is larger than {} bytes", gateway.config.bounds.body_max);
+            Problem::new(tollbook_wire::ErrorKind::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, text)
+                .code("request_too_large")
+                .retry(Retry::Never(None))
+        }
+        IntakeError::Cut => Problem::invalid("the request body was cut short"),
+        IntakeError::Timeout => {
+            Problem::invalid("the request body did not arrive in time").code("request_timeout")
+        }
+        IntakeError::Encoded => Problem::new(
+            tollbook_wire::ErrorKind::InvalidRequest,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "an encoded request body is not taken; send it plain",
+        ),
+    }
+}
+
+/// What is known of a call before its body is understood.
+struct Call {
+    gateway: Arc<Gateway>,
+    surface: Surface,
+    taken: Taken,
+    request_id: Arc<str>,
+    principal: tollbook_admission::Principal,
+}
+
+impl Call {
+    async fn decode_and_admit(
+        self,
+        headers: HeaderMap,
+        query: Option<String>,
+        service: Option<String>,
+        user: Option<String>,
+    ) -> Result<Admitted, Problem> {
+        let body = &self.taken.bytes;
+        let request = tollbook_wire::decode_request(self.surface, body).map_err(|error| {
+            let mut problem = Problem::invalid(error.to_string());
+            problem.param = error.param().map(str::to_owned);
+            problem
+        })?;
+        let asking = tollbook_admission::Asking {
+            principal: &self.principal,
+            request: &request,
+            body,
+            service: service.as_deref(),
+            user: user.as_deref(),
+            request_id: &self.request_id,
+        };
+        let admitted = self.gateway.admission.admit(asking).await;
+        let admitted =
+            admitted.map_err(|r| Problem::refused(r, self.surface.dialect(), self.gateway.jitter()))?;
+        let Some(upstream) = self.gateway.upstream(admitted.target.upstream.as_str()) else {
+            admitted.ticket.end(Outcome::never_sent());
+            return Err(Problem::refused(tollbook_admission::Refused::Internal, self.surface.dialect(), 0));
+        };
+        let asks = upstream.config.asks_usage && request.stream && !request.usage_asked;
+        let changes = Changes {
+            model: Some(admitted.target.model.as_str()),
+            include_usage: asks,
+            output_cap: admitted.output_cap_to_send,
+        };
+        let edited = edit(body, &request, &changes);
+        let body_plain = (asks && self.surface == Surface::Chat)
+            .then(|| edit(body, &request, &Changes { include_usage: false, ..changes }));
+        Ok(Admitted {
+            ticket: admitted.ticket,
+            upstream,
+            surface: self.surface,
+            stream: request.stream,
+            usage_asked: request.usage_asked,
+            body: edited,
+            body_plain,
+            headers,
+            query,
+        })
+    }
+}
+
+fn edit(body: &Bytes, request: &tollbook_wire::Request<'_>, changes: &Changes<'_>) -> Bytes {
+    let edits = tollbook_wire::edits(request, changes);
+    if edits.is_empty() { body.clone() } else { Bytes::from(tollbook_wire::apply_edits(body, &edits)) }
+}
+
+/// Sends the call, again if its target may be tried again, and answers the client.
+async fn run(
+    gateway: Arc<Gateway>,
+    mut call: Admitted,
+    request_id: Arc<str>,
+) -> Result<Response<OutBody>, Problem> {
+    let path = refusal::upstream_path(call.surface);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        call.ticket.sending();
+        let sent = call.upstream.send(path, call.query.as_deref(), &call.headers, call.body.clone()).await;
+        let (pause, problem, outcome) = match sent {
+            Ok(response) if response.status().is_success() => {
+                return answer(&gateway, call, response, &request_id).await;
+            }
+            Ok(response) => {
+                let (status, head, body) = read_error(&gateway, response).await;
+                if call.rejects_usage_option(status, &body) {
+                    tracing::warn!(upstream = %call.upstream.config.name, "the upstream rejects stream_options; asked without");
+                    call.ticket
+                        .tried_again()
+                        .await
+                        .map_err(|r| Problem::refused(r, call.surface.dialect(), 0))?;
+                    continue;
+                }
+                let verdict = refusal::judge(call.surface, call.upstream.config.dialect, status, &head, body);
+                gateway.note_upstream_error(&call.upstream.config.name, status);
+                match verdict {
+                    Verdict::Retry { pause, problem } => (Some(pause), problem, Outcome::upstream_error()),
+                    Verdict::Give { problem } => (None, problem, Outcome::upstream_error()),
+                    Verdict::Pass { status, body } => {
+                        let figures = *call.ticket.figures();
+                        call.ticket.end(Outcome::upstream_error());
+                        return Ok(passed(call.surface, status, body, &figures, &request_id));
+                    }
+                }
+            }
+            Err(error) => {
+                gateway.note_unsent(&call.upstream.config.name, &error);
+                refusal::judge_send(&error)
+            }
+        };
+        let pause = pause.filter(|pause| tries <= call.upstream.config.retries && *pause <= RETRY_PAUSE_MAX);
+        let Some(pause) = pause else {
+            call.ticket.end(outcome);
+            return Err(problem);
+        };
+        gateway.note_retry(&call.upstream.config.name);
+        tokio::time::sleep(gateway.spread(pause)).await;
+        if let Err(refused) = call.ticket.tried_again().await {
+            call.ticket.end(outcome);
+            return Err(Problem::refused(refused, call.surface.dialect(), gateway.jitter()));
+        }
+    }
+}
+
+impl Admitted {
+    /// Whether a 400 is about the option the gateway added; if so the call goes on without it, once (B048).
+    fn rejects_usage_option(&mut self, status: StatusCode, body: &[u8]) -> bool {
+        let about = status == StatusCode::BAD_REQUEST
+            && (find(body, b"stream_options") || find(body, b"include_usage"));
+        match self.body_plain.take() {
+            Some(plain) if about => {
+                self.body = plain;
+                true
+            }
+            other => {
+                self.body_plain = other;
+                false
+            }
+        }
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|w| w == needle)
+}
+
+/// An upstream's error, read as far as is useful.
+async fn read_error(gateway: &Gateway, response: Response<Incoming>) -> (StatusCode, HeaderMap, Bytes) {
+    let (head, body) = response.into_parts();
+    let bound = ERROR_BODY_MAX.min(gateway.config.bounds.answer_max);
+    let encoding =
+        head.headers.get(header::CONTENT_ENCODING).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let bytes = collect(body, encoding.as_deref(), bound, Duration::from_secs(10)).await.unwrap_or_default();
+    (head.status, head.headers, bytes)
+}
+
+/// A whole body within bounds of size and silence, decoded.
+async fn collect(
+    mut body: Incoming,
+    encoding: Option<&str>,
+    bound: usize,
+    silence: Duration,
+) -> Result<Bytes, CollectError> {
+    let mut decoder = Decoder::new(encoding).map_err(|_| CollectError::Encoding)?;
+    let mut whole: Option<Bytes> = None;
+    let mut parts: Vec<u8> = Vec::new();
+    loop {
+        let frame = match tokio::time::timeout(silence, body.frame()).await {
+            Err(_) => return Err(CollectError::Timeout),
+            Ok(None) => break,
+            Ok(Some(Err(_))) => return Err(CollectError::Cut),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if decoder.is_identity() {
+            if whole.is_none() && parts.is_empty() {
+                whole = Some(data);
+                continue;
+            }
+            if let Some(first) = whole.take() {
+                parts.extend_from_slice(&first);
+            }
+            if parts.len() + data.len() > bound {
+                return Err(CollectError::TooLarge);
+            }
+            parts.extend_from_slice(&data);
+        } else {
+            let room = bound.saturating_sub(parts.len());
+            decoder.push(&data, &mut parts, room).map_err(|_| CollectError::Encoding)?;
+        }
+    }
+    let bytes = whole.unwrap_or_else(|| Bytes::from(parts));
+    if bytes.len() > bound { Err(CollectError::TooLarge) } else { Ok(bytes) }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum CollectError {
+    Cut,
+    Timeout,
+    TooLarge,
+    Encoding,
+}
+
+/// A provider's refusal that is the client's to see, as it is.
+fn passed(
+    surface: Surface,
+    status: StatusCode,
+    body: Bytes,
+    figures: &tollbook_admission::Figures,
+    request_id: &str,
+) -> Response<OutBody> {
+    let mut response = problem::json(status, body, request_id);
+    figures::write(response.headers_mut(), surface.dialect(), figures, None);
+    response
+}
+
+/// A 2xx head came: relay a stream, or read and answer.
+async fn answer(
+    gateway: &Arc<Gateway>,
+    call: Admitted,
+    response: Response<Incoming>,
+    request_id: &Arc<str>,
+) -> Result<Response<OutBody>, Problem> {
+    let (head, body) = response.into_parts();
+    let text = |name: HeaderName| head.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let encoding = text(header::CONTENT_ENCODING);
+    let kind = text(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
+    let streams = call.stream && !kind.contains("application/json");
+    if streams {
+        stream(gateway, call, head.status, &head.headers, body, encoding.as_deref(), request_id).await
+    } else {
+        buffered(gateway, call, head.status, &head.headers, body, encoding.as_deref(), request_id).await
+    }
+}
+
+async fn stream(
+    gateway: &Arc<Gateway>,
+    call: Admitted,
+    status: StatusCode,
+    head: &HeaderMap,
+    body: Incoming,
+    encoding: Option<&str>,
+    request_id: &Arc<str>,
+) -> Result<Response<OutBody>, Problem> {
+    let Ok(decoder) = Decoder::new(encoding) else {
+        call.ticket.end(Outcome::buffered_cut(Ending::Reset));
+        return Err(Problem::upstream("the provider answered in an encoding that is not understood"));
+    };
+    let drops_usage = call.surface == Surface::Chat && !call.usage_asked;
+    let relay = StreamRelay::new(call.surface, drops_usage);
+    let figures = *call.ticket.figures();
+    let silence = call.upstream.config.silence_timeout;
+    let cut = Cut::new(gateway.cut_signal());
+    let of = StreamOf { surface: call.surface, usage_asked: call.usage_asked };
+    let mut relayed = RelayBody::new(body, decoder, relay, call.ticket, of, silence, cut);
+    // An error as the first event is an answer with an error status, not an empty success (B162).
+    drop(tokio::time::timeout(PEEK_WAIT, relayed.peek(PEEK_MAX)).await);
+    if let Some(problem) = relayed.failed_at_once() {
+        return Err(problem);
+    }
+    let mut response = Response::new(OutBody::Relay(Box::new(relayed)));
+    *response.status_mut() = status;
+    let out = response.headers_mut();
+    *out = headers::for_client(head);
+    out.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    out.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    out.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    figures::write(out, call.surface.dialect(), &figures, None);
+    figures::write_request_id(out, request_id);
+    Ok(response)
+}
+
+async fn buffered(
+    gateway: &Arc<Gateway>,
+    call: Admitted,
+    status: StatusCode,
+    head: &HeaderMap,
+    body: Incoming,
+    encoding: Option<&str>,
+    request_id: &Arc<str>,
+) -> Result<Response<OutBody>, Problem> {
+    let silence = call.upstream.config.silence_timeout;
+    let bytes = match collect(body, encoding, gateway.config.bounds.answer_max, silence).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let (ending, text) = match error {
+                CollectError::Timeout => (Ending::Timeout, "the provider fell silent in mid-answer"),
+                CollectError::Cut => (Ending::Reset, "the provider's connection broke in mid-answer"),
+                CollectError::TooLarge => (Ending::Reset, "the provider's answer is too large"),
+                CollectError::Encoding => (Ending::Reset, "the provider's answer cannot be decoded"),
+            };
+            call.ticket.end(Outcome::buffered_cut(ending));
+            return Err(Problem::upstream(text));
+        }
+    };
+    let meter = tollbook_wire::read_usage(call.surface, &bytes);
+    let empty = bytes.is_empty();
+    if empty || (meter.error.is_some() && meter.usage.is_none()) {
+        call.ticket.end(Outcome::upstream_error());
+        let problem = match meter.error {
+            Some(error) => refusal::error_in_200(&error),
+            None => Problem::upstream("the provider answered with nothing"),
+        };
+        return Err(problem);
+    }
+    let figures = *call.ticket.figures();
+    call.ticket.end(Outcome::buffered(&meter));
+    let mut response = Response::new(OutBody::full(bytes));
+    *response.status_mut() = status;
+    let out = response.headers_mut();
+    *out = headers::for_client(head);
+    figures::write(out, call.surface.dialect(), &figures, None);
+    figures::write_request_id(out, request_id);
+    Ok(response)
+}

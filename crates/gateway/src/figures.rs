@@ -1,0 +1,224 @@
+//! Limit headers in the client's dialect, and the IETF fields beside them.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tollbook_admission::{Figure, Figures};
+use tollbook_wire::Dialect;
+
+use crate::headers::{X_REQUEST_ID, value};
+
+/// Names of one figure's three fields, and its name in the IETF fields.
+struct Names {
+    limit: HeaderName,
+    remaining: HeaderName,
+    reset: HeaderName,
+    short: &'static str,
+}
+
+const fn names(
+    limit: &'static str,
+    remaining: &'static str,
+    reset: &'static str,
+    short: &'static str,
+) -> Names {
+    Names {
+        limit: HeaderName::from_static(limit),
+        remaining: HeaderName::from_static(remaining),
+        reset: HeaderName::from_static(reset),
+        short,
+    }
+}
+
+/// Requests and llm_tokens as OpenAI names them.
+fn openai(figures: &Figures) -> [Option<(Names, Figure)>; 2] {
+    let requests = figures.requests.map(|f| {
+        let n = names(
+            "x-ratelimit-limit-requests",
+            "x-ratelimit-remaining-requests",
+            "x-ratelimit-reset-requests",
+            "requests",
+        );
+        (n, f)
+    });
+    let llm_tokens = figures.llm_tokens.map(|f| {
+        let n = names(
+            "x-ratelimit-limit-tokens",
+            "x-ratelimit-remaining-tokens",
+            "x-ratelimit-reset-tokens",
+            "tokens",
+        );
+        (n, f)
+    });
+    [requests, llm_tokens]
+}
+
+/// The same and the two sides, as Anthropic names them.
+fn anthropic(figures: &Figures) -> [Option<(Names, Figure)>; 4] {
+    let requests = figures.requests.map(|f| {
+        let n = names(
+            "anthropic-ratelimit-requests-limit",
+            "anthropic-ratelimit-requests-remaining",
+            "anthropic-ratelimit-requests-reset",
+            "requests",
+        );
+        (n, f)
+    });
+    let llm_tokens = figures.llm_tokens.map(|f| {
+        let n = names(
+            "anthropic-ratelimit-tokens-limit",
+            "anthropic-ratelimit-tokens-remaining",
+            "anthropic-ratelimit-tokens-reset",
+            "tokens",
+        );
+        (n, f)
+    });
+    let input = figures.input_llm_tokens.map(|f| {
+        let n = names(
+            "anthropic-ratelimit-input-tokens-limit",
+            "anthropic-ratelimit-input-tokens-remaining",
+            "anthropic-ratelimit-input-tokens-reset",
+            "input-tokens",
+        );
+        (n, f)
+    });
+    let output = figures.output_llm_tokens.map(|f| {
+        let n = names(
+            "anthropic-ratelimit-output-tokens-limit",
+            "anthropic-ratelimit-output-tokens-remaining",
+            "anthropic-ratelimit-output-tokens-reset",
+            "output-tokens",
+        );
+        (n, f)
+    });
+    [requests, llm_tokens, input, output]
+}
+
+/// Writes every figure there is. `at`: the time to count RFC 3339 resets from, UTC seconds; now if absent.
+pub(crate) fn write(out: &mut HeaderMap, dialect: Dialect, figures: &Figures, at: Option<u64>) {
+    let mut ietf = String::new();
+    let mut policy = String::new();
+    match dialect {
+        Dialect::OpenAi => {
+            for (names, figure) in openai(figures).into_iter().flatten() {
+                let reset = go_duration(Duration::from_micros(figure.reset));
+                write_one(out, &mut ietf, &mut policy, names, figure, &reset);
+            }
+        }
+        Dialect::Anthropic => {
+            let now = at.unwrap_or_else(wall_seconds);
+            for (names, figure) in anthropic(figures).into_iter().flatten() {
+                let reset = rfc3339(now.saturating_add(figure.reset.div_ceil(1_000_000)));
+                write_one(out, &mut ietf, &mut policy, names, figure, &reset);
+            }
+        }
+    }
+    if !ietf.is_empty() {
+        out.insert(HeaderName::from_static("ratelimit"), value(&ietf));
+        out.insert(HeaderName::from_static("ratelimit-policy"), value(&policy));
+    }
+}
+
+fn write_one(
+    out: &mut HeaderMap,
+    ietf: &mut String,
+    policy: &mut String,
+    names: Names,
+    figure: Figure,
+    reset: &str,
+) {
+    out.insert(names.limit, HeaderValue::from(figure.ceiling));
+    out.insert(names.remaining, HeaderValue::from(figure.remaining));
+    out.insert(names.reset, value(reset));
+    let comma = if ietf.is_empty() { "" } else { ", " };
+    let seconds = figure.reset.div_ceil(1_000_000);
+    // Writing to a String cannot fail.
+    let _ = write!(ietf, "{comma}\"{}\";r={};t={seconds}", names.short, figure.remaining);
+    let _ = write!(policy, "{comma}\"{}\";q={}", names.short, figure.ceiling);
+    if figure.window > 0 {
+        let _ = write!(policy, ";w={}", figure.window / 1_000_000);
+    }
+}
+
+/// The request id under both names clients look for.
+pub(crate) fn write_request_id(out: &mut HeaderMap, request_id: &str) {
+    let id = value(request_id);
+    out.insert(HeaderName::from_static("request-id"), id.clone());
+    out.insert(X_REQUEST_ID, id);
+}
+
+/// A duration as OpenAI writes it: `20ms`, `1.5s`, `6m0s`, `2h15m0s`.
+fn go_duration(span: Duration) -> String {
+    let millis = span.as_millis();
+    if millis < 1000 {
+        return format!("{millis}ms");
+    }
+    let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
+    let (seconds, rest) = (millis / 1000 % 60, millis % 1000);
+    let mut out = String::new();
+    if hours > 0 {
+        let _ = write!(out, "{hours}h");
+    }
+    if hours > 0 || minutes > 0 {
+        let _ = write!(out, "{minutes}m");
+    }
+    let _ = write!(out, "{seconds}");
+    if rest > 0 {
+        let _ = write!(out, ".{rest:03}");
+        out.truncate(out.trim_end_matches('0').len());
+    }
+    out.push('s');
+    out
+}
+
+/// UTC seconds as RFC 3339.
+pub(crate) fn rfc3339(seconds: u64) -> String {
+    i64::try_from(seconds)
+        .ok()
+        .and_then(|s| jiff::Timestamp::from_second(s).ok())
+        .map_or_else(|| "9999-12-31T23:59:59Z".to_owned(), |t| t.to_string())
+}
+
+/// The wall clock, for dates clients read; no limit is decided by it.
+#[allow(clippy::disallowed_methods, reason = "a date for people and headers, not an input to a decision")]
+pub(crate) fn wall_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_like_openais() {
+        let cases = [
+            (20, "20ms"),
+            (1000, "1s"),
+            (1500, "1.5s"),
+            (90_500, "1m30.5s"),
+            (360_000, "6m0s"),
+            (8_100_000, "2h15m0s"),
+        ];
+        for (millis, text) in cases {
+            assert_eq!(go_duration(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn both_dialects_tell_the_same_figures() {
+        let figure = Figure { ceiling: 10, remaining: 3, reset: 1_500_000, window: 60_000_000 };
+        let figures = Figures { requests: Some(figure), ..Figures::default() };
+        let mut out = HeaderMap::new();
+        write(&mut out, Dialect::OpenAi, &figures, None);
+        assert_eq!(out["x-ratelimit-limit-requests"], "10");
+        assert_eq!(out["x-ratelimit-remaining-requests"], "3");
+        assert_eq!(out["x-ratelimit-reset-requests"], "1.5s");
+        assert_eq!(out["ratelimit"], "\"requests\";r=3;t=2");
+        assert_eq!(out["ratelimit-policy"], "\"requests\";q=10;w=60");
+        assert!(!out.contains_key("x-ratelimit-limit-tokens"));
+        let mut out = HeaderMap::new();
+        write(&mut out, Dialect::Anthropic, &figures, Some(0));
+        assert_eq!(out["anthropic-ratelimit-requests-reset"], "1970-01-01T00:00:02Z");
+    }
+}

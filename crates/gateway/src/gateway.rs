@@ -1,0 +1,328 @@
+//! The gateway: what every call shares, the routes, and the way down.
+//!
+//! Deny by default: a path that is not listed here is 404, and every listed one that costs something goes through
+//! admission. Shutdown: readiness off, nothing new accepted, calls finish within the drain time, then streams end with
+//! their dialect's error event; the last thing is that everything is settled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tollbook_admission::Admission;
+use tollbook_telemetry::{Metrics, PoolLabel, labels};
+use tollbook_wire::{Dialect, ErrorKind, Surface};
+
+use crate::body::OutBody;
+use crate::config::Config;
+use crate::headers::{self, Shown};
+use crate::intake::Intake;
+use crate::problem::{self, Problem};
+use crate::upstream::{SendError, Upstream};
+use crate::{call, limits, listen};
+
+/// After the drain time: how long streams may take to write their last event.
+const CUT_GRACE: Duration = Duration::from_secs(5);
+
+/// The data plane of one process.
+pub struct Gateway {
+    pub(crate) config: Config,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) intake: Intake,
+    metrics: Arc<Metrics>,
+    upstreams: BTreeMap<String, Arc<Upstream>>,
+    ids: Ids,
+    ready: AtomicBool,
+    cut: watch::Sender<bool>,
+}
+
+impl Gateway {
+    /// Builds the upstreams' clients; nothing is connected yet.
+    pub fn new(
+        config: Config,
+        admission: Arc<Admission>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, String> {
+        let mut upstreams = BTreeMap::new();
+        for upstream in &config.upstreams {
+            upstreams.insert(upstream.name.clone(), Arc::new(Upstream::new(upstream.clone())?));
+        }
+        let bounds = config.bounds;
+        let intake = Intake::new(bounds.body_max, bounds.bodies_in_flight_max, config.timeouts.body_silence);
+        Ok(Arc::new(Self {
+            config,
+            admission,
+            intake,
+            metrics,
+            upstreams,
+            ids: Ids::new(),
+            ready: AtomicBool::new(true),
+            cut: watch::Sender::new(false),
+        }))
+    }
+
+    /// Serves until `stop` turns true, then drains. Returns once every connection has closed or was cut.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        let gateway = Arc::clone(&self);
+        let handler = Arc::new(move |request| Arc::clone(&gateway).handle(request));
+        let config = &self.config;
+        let mut serving =
+            std::pin::pin!(listen::serve(listener, config.bounds, config.timeouts, stop.clone(), handler));
+        tokio::select! {
+            () = &mut serving => return,
+            () = listen::stopped(&mut stop) => {}
+        }
+        self.ready.store(false, Ordering::Relaxed);
+        if tokio::time::timeout(config.timeouts.drain, &mut serving).await.is_ok() {
+            return;
+        }
+        tracing::warn!("the drain time is over: open streams are ended");
+        self.cut.send_replace(true);
+        if tokio::time::timeout(CUT_GRACE, &mut serving).await.is_err() {
+            tracing::warn!("some connections did not close in time");
+        }
+    }
+
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
+        let path = request.uri().path();
+        match (request.method(), path) {
+            (&Method::POST, "/v1/chat/completions") => call::serve(self, Surface::Chat, request).await,
+            (&Method::POST, "/v1/messages") => call::serve(self, Surface::Messages, request).await,
+            (&Method::GET | &Method::HEAD, "/healthz") => plain(StatusCode::OK, "ok\n"),
+            (&Method::GET | &Method::HEAD, "/readyz") => self.readyz(),
+            (&Method::GET | &Method::HEAD, "/metrics") => self.metrics_page(),
+            (&Method::GET, "/v1/models") => self.models(&request, None),
+            (&Method::GET, "/v1/limits") => self.limits(&request).await,
+            (&Method::GET, path) if path.starts_with("/v1/models/") => {
+                let name = path.trim_start_matches("/v1/models/").to_owned();
+                self.models(&request, Some(&name))
+            }
+            (_, "/v1/chat/completions" | "/v1/messages") => self.not_allowed(&request, "POST"),
+            (_, "/healthz" | "/readyz" | "/metrics" | "/v1/models" | "/v1/limits") => {
+                self.not_allowed(&request, "GET")
+            }
+            _ => {
+                let text = "there is nothing at this path";
+                let problem =
+                    Problem::new(ErrorKind::NotFound, StatusCode::NOT_FOUND, text).code("not_found");
+                problem.respond(dialect_of(&request), &self.request_id())
+            }
+        }
+    }
+
+    fn not_allowed(&self, request: &Request<Incoming>, allowed: &'static str) -> Response<OutBody> {
+        let text = format!("this path takes {allowed}");
+        let problem = Problem::new(ErrorKind::InvalidRequest, StatusCode::METHOD_NOT_ALLOWED, text);
+        let mut response =
+            problem.code("method_not_allowed").respond(dialect_of(request), &self.request_id());
+        response.headers_mut().insert(header::ALLOW, http::HeaderValue::from_static(allowed));
+        response
+    }
+
+    fn readyz(&self) -> Response<OutBody> {
+        if !self.ready.load(Ordering::Relaxed) {
+            plain(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+        } else if self.admission.is_ready() {
+            plain(StatusCode::OK, "ready\n")
+        } else {
+            plain(StatusCode::SERVICE_UNAVAILABLE, "outcomes cannot be kept: the spool is full\n")
+        }
+    }
+
+    fn metrics_page(&self) -> Response<OutBody> {
+        self.admission.observe();
+        let mut response = Response::new(OutBody::full(self.metrics.encode()));
+        let kind = http::HeaderValue::from_static(tollbook_telemetry::CONTENT_TYPE);
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+
+    /// The models open to the key; spends nothing and works with every budget exhausted (B252).
+    fn models(&self, request: &Request<Incoming>, only: Option<&str>) -> Response<OutBody> {
+        let dialect = dialect_of(request);
+        let id = self.request_id();
+        let principal = match self.principal(request) {
+            Ok(principal) => principal,
+            Err(problem) => return problem.respond(dialect, &id),
+        };
+        let names = self.admission.models(&principal);
+        match only {
+            None => problem::json(StatusCode::OK, tollbook_wire::models_body(dialect, &names), &id),
+            Some(name) if names.iter().any(|n| n == name) => {
+                problem::json(StatusCode::OK, tollbook_wire::model_body(dialect, name), &id)
+            }
+            Some(name) => {
+                let unknown = tollbook_admission::Refused::ModelUnknown(name.to_owned());
+                Problem::refused(unknown, dialect, 0).respond(dialect, &id)
+            }
+        }
+    }
+
+    /// A key holder's own limits.
+    async fn limits(&self, request: &Request<Incoming>) -> Response<OutBody> {
+        let dialect = dialect_of(request);
+        let id = self.request_id();
+        let principal = match self.principal(request) {
+            Ok(principal) => principal,
+            Err(problem) => return problem.respond(dialect, &id),
+        };
+        match self.admission.standing(&principal).await {
+            Ok(lines) => problem::json(StatusCode::OK, limits::body(&lines), &id),
+            Err(refused) => Problem::refused(refused, dialect, self.jitter()).respond(dialect, &id),
+        }
+    }
+
+    fn principal(&self, request: &Request<Incoming>) -> Result<tollbook_admission::Principal, Problem> {
+        let refused = |refused| Problem::refused(refused, dialect_of(request), 0);
+        match headers::shown_api_key(request.headers()) {
+            Shown::ApiKey(api_key) => self.admission.identify(api_key).map_err(refused),
+            Shown::Nothing => Err(refused(tollbook_admission::Refused::NoApiKey)),
+            Shown::Contradiction => Err(refused(tollbook_admission::Refused::BadApiKey)),
+        }
+    }
+
+    pub(crate) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
+        self.upstreams.get(name).cloned()
+    }
+
+    pub(crate) fn request_id(&self) -> Arc<str> {
+        self.ids.next()
+    }
+
+    /// A number that differs from call to call; spreads hints.
+    pub(crate) fn jitter(&self) -> u16 {
+        self.ids.scatter()
+    }
+
+    /// A pause and 0–50 % of it on top, never less than told.
+    pub(crate) fn spread(&self, pause: Duration) -> Duration {
+        pause + pause * u32::from(self.jitter() % 512) / 1024
+    }
+
+    pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
+        self.cut.subscribe()
+    }
+
+    /// A call was answered before it was sent anywhere.
+    pub(crate) fn note_refused(&self, surface: Surface, problem: &Problem) {
+        let kind = match problem.status.as_u16() {
+            401 => labels::Problem::Unauthorized,
+            403 => labels::Problem::Forbidden,
+            404 => labels::Problem::UnknownModel,
+            413 => labels::Problem::TooLarge,
+            503 => labels::Problem::EngineAway,
+            402 | 429 => return, // counted as a denial by admission
+            500.. => labels::Problem::Internal,
+            _ => labels::Problem::BadRequest,
+        };
+        self.metrics.calls_rejected.inc((dialect_label(surface.dialect()), kind));
+    }
+
+    /// A call was admitted and the client gets an error.
+    pub(crate) fn note_failed(&self, request_id: &str, problem: &Problem) {
+        tracing::info!(
+            request_id,
+            status = problem.status.as_u16(),
+            code = problem.code,
+            "a call failed upstream"
+        );
+    }
+
+    pub(crate) fn note_upstream_error(&self, upstream: &str, status: StatusCode) {
+        let pool: PoolLabel = self.metrics.label(upstream);
+        let trouble = match status.as_u16() {
+            429 => labels::UpstreamTrouble::RateLimited,
+            402 => labels::UpstreamTrouble::Quota,
+            503 | 529 => labels::UpstreamTrouble::Overloaded,
+            400..=499 => labels::UpstreamTrouble::ClientError,
+            _ => labels::UpstreamTrouble::ServerError,
+        };
+        self.metrics.upstream_errors.inc((pool, trouble));
+        tracing::warn!(upstream, status = status.as_u16(), "the upstream refused a call");
+    }
+
+    pub(crate) fn note_unsent(&self, upstream: &str, error: &SendError) {
+        let pool: PoolLabel = self.metrics.label(upstream);
+        let trouble = match error {
+            SendError::NeverSent(_) => labels::UpstreamTrouble::Connect,
+            SendError::Cut(_) => labels::UpstreamTrouble::Reset,
+            SendError::Timeout => labels::UpstreamTrouble::Timeout,
+        };
+        self.metrics.upstream_errors.inc((pool, trouble));
+        tracing::warn!(upstream, ?error, "the upstream gave no answer");
+    }
+
+    pub(crate) fn note_retry(&self, upstream: &str) {
+        let pool: PoolLabel = self.metrics.label(upstream);
+        self.metrics.upstream_retries.inc((pool,));
+    }
+}
+
+fn dialect_label(dialect: Dialect) -> labels::Dialect {
+    match dialect {
+        Dialect::OpenAi => labels::Dialect::OpenAi,
+        Dialect::Anthropic => labels::Dialect::Anthropic,
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("listen", &self.config.listen).finish_non_exhaustive()
+    }
+}
+
+/// The dialect an error is told in where the path does not say: Anthropic's clients name their API version.
+fn dialect_of(request: &Request<Incoming>) -> Dialect {
+    let anthropic = request.headers().contains_key("anthropic-version")
+        || request.uri().path().starts_with("/v1/messages");
+    if anthropic { Dialect::Anthropic } else { Dialect::OpenAi }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<OutBody> {
+    let mut response = Response::new(OutBody::full(text));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Request ids: random at start, then a counter; unique, cheap, and telling nothing of load to outsiders.
+struct Ids {
+    start: u64,
+    counter: AtomicU64,
+}
+
+impl Ids {
+    fn new() -> Self {
+        let mut seed = [0; 8];
+        // Without randomness ids are still unique within the process.
+        let _ = getrandom::fill(&mut seed);
+        Self { start: u64::from_le_bytes(seed), counter: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> Arc<str> {
+        let n = self.counter.fetch_add(1, Ordering::Relaxed);
+        Arc::from(format!(
+            "req_{:016x}{:016x}",
+            mix(self.start ^ n.rotate_left(32)),
+            self.start.wrapping_add(n)
+        ))
+    }
+
+    fn scatter(&self) -> u16 {
+        let n = self.counter.load(Ordering::Relaxed);
+        u16::try_from(mix(self.start.wrapping_add(n)) >> 48).unwrap_or(0)
+    }
+}
+
+/// A fixed bijection that scatters neighbouring numbers (the finalizer of splitmix64).
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,49 @@
+//! `GET /v1/limits`: a key holder's own limits, as the engine has them.
+
+use serde::Serialize;
+use tollbook_admission::StandingLine;
+
+#[derive(Serialize)]
+struct Page<'a> {
+    object: &'static str,
+    data: Vec<Line<'a>>,
+}
+
+/// Amounts in the unit of `measure`; cost in nano-currency.
+#[derive(Serialize)]
+struct Line<'a> {
+    limit: &'a str,
+    subject: &'a str,
+    measure: &'static str,
+    form: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    strictness: &'static str,
+    ceiling: u64,
+    posted: i64,
+    held: i64,
+    remaining: u64,
+    /// Seconds until the account is empty if nothing else comes.
+    reset_s: u64,
+}
+
+/// The page's JSON.
+pub(crate) fn body(lines: &[StandingLine]) -> Vec<u8> {
+    let data = lines
+        .iter()
+        .map(|line| Line {
+            limit: &line.limit,
+            subject: &line.subject,
+            measure: line.measure,
+            form: &line.form,
+            model: line.model.as_deref(),
+            strictness: if line.hard { "hard" } else { "soft" },
+            ceiling: line.ceiling,
+            posted: line.posted,
+            held: line.held,
+            remaining: line.remaining,
+            reset_s: line.reset.div_ceil(1_000_000),
+        })
+        .collect();
+    serde_json::to_vec(&Page { object: "list", data }).unwrap_or_default()
+}

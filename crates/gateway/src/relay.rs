@@ -1,0 +1,285 @@
+//! Relays a provider's stream to the client and meters a copy.
+//!
+//! Invariants: bytes go on unchanged but for the usage chunk the client did not ask for; our own events stand only at
+//! event boundaries; the Ticket ends exactly once, before the last byte is handed out, or when the body is dropped; what
+//! is held back is bounded by the reader of `wire`. Time limits are about silence: one timer per stream, re-armed only
+//! when it fires. When the upstream breaks, the client gets its dialect's error event, never an invented good end.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+use tollbook_admission::{Ending, Leave, Outcome, Ticket};
+use tollbook_wire::{ErrorDetail, ErrorKind, StopUsage, StreamRelay, Surface};
+
+use crate::cut::Cut;
+use crate::encoding::Decoder;
+use crate::problem::Problem;
+use crate::refusal;
+
+/// Most bytes one decoded chunk may grow to.
+const EXPAND_MAX: usize = 8 << 20;
+
+/// A stream on its way to the client.
+pub(crate) struct RelayBody {
+    upstream: Incoming,
+    decoder: Decoder,
+    relay: StreamRelay,
+    ready: VecDeque<Bytes>,
+    scratch: Vec<Bytes>,
+    /// `None` once the call has ended.
+    ticket: Option<Ticket>,
+    surface: Surface,
+    usage_asked: bool,
+    bounded: bool,
+    silence: Duration,
+    timer: Pin<Box<Sleep>>,
+    heard: Instant,
+    first_output: Option<Instant>,
+    cut: Cut,
+}
+
+/// What kind of stream it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamOf {
+    pub(crate) surface: Surface,
+    /// The client asked for the usage chunk.
+    pub(crate) usage_asked: bool,
+}
+
+impl RelayBody {
+    pub(crate) fn new(
+        upstream: Incoming,
+        decoder: Decoder,
+        relay: StreamRelay,
+        ticket: Ticket,
+        stream: StreamOf,
+        silence: Duration,
+        cut: Cut,
+    ) -> Self {
+        Self {
+            upstream,
+            decoder,
+            relay,
+            ready: VecDeque::new(),
+            scratch: Vec::new(),
+            bounded: ticket.is_bounded(),
+            ticket: Some(ticket),
+            surface: stream.surface,
+            usage_asked: stream.usage_asked,
+            silence,
+            timer: Box::pin(tokio::time::sleep(silence)),
+            heard: Instant::now(),
+            first_output: None,
+            cut,
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.ticket.is_none() && self.ready.is_empty()
+    }
+
+    /// Whether the stream was over before it gave anything: what to answer instead of an empty success (B162).
+    pub(crate) fn failed_at_once(&self) -> Option<Problem> {
+        let meter = self.relay.meter();
+        if self.ticket.is_some() || meter.first_output_seen || meter.finish_seen {
+            return None;
+        }
+        match &meter.error {
+            Some(error) => Some(refusal::error_in_200(error)),
+            None if meter.events == 0 => {
+                Some(Problem::upstream("the provider's stream ended before it began"))
+            }
+            None => None,
+        }
+    }
+
+    /// Reads ahead until the stream shows whether it is a stream at all: an event, an error, its end, or `bound` bytes.
+    pub(crate) async fn peek(&mut self, bound: usize) {
+        std::future::poll_fn(|cx| {
+            loop {
+                let held: usize = self.ready.iter().map(Bytes::len).sum();
+                if self.ticket.is_none() || self.relay.meter().events > 0 || held >= bound {
+                    return Poll::Ready(());
+                }
+                if self.advance(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+    }
+
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Poll::Ready(Some(bytes));
+            }
+            if self.ticket.is_none() {
+                return Poll::Ready(None);
+            }
+            if self.advance(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes one step: a chunk, the end, a limit of time. Pending when there is nothing to do.
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match Pin::new(&mut self.upstream).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    self.chunk(data, cx);
+                }
+                Poll::Ready(())
+            }
+            Poll::Ready(Some(Err(_))) => self.finish(Ending::Reset),
+            Poll::Ready(None) => self.finish(Ending::Complete),
+            Poll::Pending => self.wait(cx),
+        }
+    }
+
+    fn chunk(&mut self, data: Bytes, cx: &mut Context<'_>) {
+        self.heard = Instant::now();
+        let data = if self.decoder.is_identity() {
+            data
+        } else {
+            let mut plain = Vec::new();
+            if self.decoder.push(&data, &mut plain, EXPAND_MAX).is_err() {
+                let _ = self.finish(Ending::Reset);
+                return;
+            }
+            Bytes::from(plain)
+        };
+        self.relay.push(data, &mut self.scratch);
+        self.ready.extend(self.scratch.drain(..));
+        if self.first_output.is_none() && self.relay.meter().first_output_seen {
+            self.first_output = Some(self.heard);
+        }
+        if self.bounded && self.leave(cx) == Leave::Stop {
+            self.stop();
+        }
+    }
+
+    fn leave(&self, cx: &Context<'_>) -> Leave {
+        match &self.ticket {
+            Some(ticket) => ticket.streamed(&self.relay.meter().output, self.first_output, Some(cx.waker())),
+            None => Leave::GoOn,
+        }
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.bounded && self.leave(cx) == Leave::Stop {
+            self.stop();
+            return Poll::Ready(());
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let quiet = self.heard.elapsed();
+            if quiet >= self.silence {
+                return self.finish(Ending::Timeout);
+            }
+            let next = tokio::time::Instant::now() + (self.silence - quiet);
+            self.timer.as_mut().reset(next);
+        }
+        if self.cut.poll(cx).is_ready() {
+            return self.finish(Ending::Shutdown);
+        }
+        Poll::Pending
+    }
+
+    /// A hard limit is used up: the dialect's own clean end, as if the output cap had been reached (L9).
+    fn stop(&mut self) {
+        let Some(ticket) = self.ticket.take() else { return };
+        self.relay.end(&mut self.scratch);
+        let (input, output) = ticket.metered(&self.relay.meter().output);
+        let usage = StopUsage { input, output, asked: self.usage_asked };
+        let events = tollbook_wire::stop_at_limit(self.surface, self.relay.meter(), usage);
+        self.relay.append(Bytes::from(events), &mut self.scratch);
+        self.ready.extend(self.scratch.drain(..));
+        ticket.end(self.outcome(Ending::StoppedAtLimit));
+    }
+
+    /// The stream is over; `how` is what the transport said, the events may know better.
+    fn finish(&mut self, how: Ending) -> Poll<()> {
+        let Some(ticket) = self.ticket.take() else { return Poll::Ready(()) };
+        let end = self.relay.end(&mut self.scratch);
+        let ending = if self.relay.meter().error.is_some() {
+            Ending::UpstreamError
+        } else if end.complete {
+            Ending::Complete
+        } else if how == Ending::Complete {
+            Ending::Truncated
+        } else {
+            how
+        };
+        match ending {
+            Ending::UpstreamError => {}
+            Ending::Complete => {
+                if let Some(marker) = tollbook_wire::done_marker(self.surface).filter(|_| end.marker_due) {
+                    self.relay.append(Bytes::from_static(marker), &mut self.scratch);
+                }
+            }
+            other => {
+                let event = self.error_event(other, ticket.request_id());
+                self.relay.append(Bytes::from(event), &mut self.scratch);
+            }
+        }
+        self.ready.extend(self.scratch.drain(..));
+        ticket.end(self.outcome(ending));
+        Poll::Ready(())
+    }
+
+    fn error_event(&self, ending: Ending, request_id: &str) -> Vec<u8> {
+        let (kind, code, message) = match ending {
+            Ending::Timeout => {
+                (ErrorKind::Timeout, "stream_timeout", "the provider fell silent in mid-stream")
+            }
+            Ending::Shutdown => (ErrorKind::Unavailable, "shutting_down", "the gateway is shutting down"),
+            _ => (
+                ErrorKind::Upstream,
+                "stream_incomplete",
+                "the provider's stream ended before its answer did",
+            ),
+        };
+        {
+            let detail = ErrorDetail { code: Some(code), ..ErrorDetail::default() };
+            tollbook_wire::error_event(self.surface.dialect(), kind, detail, message, request_id)
+        }
+    }
+
+    fn outcome(&self, ending: Ending) -> Outcome {
+        let meter = self.relay.meter();
+        Outcome {
+            ending,
+            usage: meter.usage,
+            output: meter.output,
+            output_seen: meter.first_output_seen,
+            anomalies: meter.anomalies,
+            first_output: self.first_output,
+            service_tier: meter.service_tier.clone(),
+            blind: false,
+        }
+    }
+}
+
+impl Drop for RelayBody {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket.take() else { return };
+        // A client that leaves after the answer was complete has not cut it short (B038).
+        let meter = self.relay.meter();
+        let whole = meter.finish_seen && meter.usage.is_some_and(|u| u.complete);
+        ticket.end(self.outcome(if whole { Ending::Complete } else { Ending::ClientGone }));
+    }
+}
+
+impl std::fmt::Debug for RelayBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RelayBody").field("surface", &self.surface).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! One provider account: its connection pool, its address, its credential.
+//!
+//! A client per upstream, so that pools and timeouts differ. Idle connections are closed before the provider closes
+//! them (a pooled connection that dies while we write is the classic lost call). Redirects are not followed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{PathAndQuery, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use secrecy::ExposeSecret;
+use tollbook_wire::Dialect;
+
+use crate::config;
+use crate::headers;
+
+/// Idle connections kept per upstream.
+const IDLE_MAX: usize = 1024;
+
+/// A connected upstream.
+pub(crate) struct Upstream {
+    pub(crate) config: config::Upstream,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    credential: Option<(HeaderName, HeaderValue)>,
+    prefix: String,
+}
+
+/// Why no answer's head came.
+#[derive(Debug)]
+pub(crate) enum SendError {
+    /// Nothing of the call reached the provider.
+    NeverSent(&'static str),
+    /// The provider may have worked on it.
+    Cut(&'static str),
+    /// No head within the limit.
+    Timeout,
+}
+
+impl Upstream {
+    /// Builds the client; fails when the credential cannot be a header or the address has no authority.
+    pub(crate) fn new(config: config::Upstream) -> Result<Self, String> {
+        let mut http = HttpConnector::new();
+        http.set_nodelay(true);
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(config.connect_timeout));
+        http.set_keepalive(Some(Duration::from_secs(60)));
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let https = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_provider_and_webpki_roots(provider)
+            .map_err(|e| format!("upstream {}: {e}", config.name))?
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(config.idle_timeout)
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(IDLE_MAX)
+            .retry_canceled_requests(true)
+            .build(https);
+        if config.base_url.authority().is_none() || config.base_url.scheme().is_none() {
+            return Err(format!("upstream {}: base_url needs scheme and host", config.name));
+        }
+        let credential = credential(&config)?;
+        let prefix = config.base_url.path().trim_end_matches('/').to_owned();
+        Ok(Self { config, client, credential, prefix })
+    }
+
+    /// Sends one try and awaits the head of its answer.
+    pub(crate) async fn send(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        client_headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, SendError> {
+        let request = self.request(path, query, client_headers, body).map_err(SendError::NeverSent)?;
+        match tokio::time::timeout(self.config.first_byte_timeout, self.client.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) if error.is_connect() => {
+                Err(SendError::NeverSent("the upstream cannot be reached"))
+            }
+            Ok(Err(_)) => Err(SendError::Cut("the upstream closed the connection before it answered")),
+            Err(_) => Err(SendError::Timeout),
+        }
+    }
+
+    /// `path` is what follows the base URL, e.g. `/chat/completions`.
+    fn request(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        client_headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<http::Request<Full<Bytes>>, &'static str> {
+        let uri = self.uri(path, query).ok_or("the upstream's address cannot be built")?;
+        let mut request = http::Request::new(Full::new(body));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers::for_upstream(client_headers);
+        let out = request.headers_mut();
+        out.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some((name, value)) = &self.credential {
+            out.insert(name.clone(), value.clone());
+        }
+        if self.config.dialect == Dialect::Anthropic && !out.contains_key("anthropic-version") {
+            out.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+        }
+        Ok(request)
+    }
+
+    fn uri(&self, path: &str, query: Option<&str>) -> Option<Uri> {
+        let mut text = String::with_capacity(self.prefix.len() + path.len() + query.map_or(0, str::len) + 1);
+        text.push_str(&self.prefix);
+        text.push_str(path);
+        if let Some(query) = query {
+            text.push('?');
+            text.push_str(query);
+        }
+        let mut parts = self.config.base_url.clone().into_parts();
+        parts.path_and_query = Some(PathAndQuery::try_from(text).ok()?);
+        Uri::from_parts(parts).ok()
+    }
+}
+
+fn credential(config: &config::Upstream) -> Result<Option<(HeaderName, HeaderValue)>, String> {
+    let Some(api_key) = &config.api_key else { return Ok(None) };
+    let (name, text) = match config.dialect {
+        Dialect::OpenAi => (header::AUTHORIZATION, format!("Bearer {}", api_key.expose_secret())),
+        Dialect::Anthropic => (HeaderName::from_static("x-api-key"), api_key.expose_secret().to_owned()),
+    };
+    let mut value = HeaderValue::from_str(&text)
+        .map_err(|_| format!("upstream {}: the api key has characters a header cannot carry", config.name))?;
+    value.set_sensitive(true);
+    Ok(Some((name, value)))
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upstream").field("name", &self.config.name).finish_non_exhaustive()
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! The program prints facts as JSON; the pages are made here, so the product carries no Markdown.
 //! A command that the program does not have yet leaves its page out, and says so.
+//! The configuration that the READMEs show is loaded by the program, so that it cannot go stale either.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,7 +48,40 @@ pub fn check(repo: &Repo, console: &Console, target: &Path) -> Result<()> {
     if !stale.is_empty() {
         bail!("run 'cargo xtask docs' and commit the result:\n{}", stale.join("\n"));
     }
+    examples(repo, console, target)
+}
+
+/// What the examples of the READMEs take from the environment.
+const VARIABLES: [(&str, &str); 3] = [
+    ("OPENAI_API_KEY", "example"),
+    ("ANTHROPIC_API_KEY", "example"),
+    ("CHAT_PROD_HASH", "blake3:1111111111111111111111111111111111111111111111111111111111111111"),
+];
+
+/// Has the program check the configuration in each README.
+fn examples(repo: &Repo, console: &Console, target: &Path) -> Result<()> {
+    let program = target.join("debug").join("tollbook");
+    if !program.exists() || !has_command(&output(Command::new(&program).arg("help"))?, "check") {
+        console.line("    skipped the READMEs' examples: tollbook has no command 'check'");
+        return Ok(());
+    }
+    for readme in ["README.md", "README.zh-CN.md"] {
+        let text = std::fs::read_to_string(repo.root().join(readme))
+            .with_context(|| format!("cannot read {readme}"))?;
+        let example = fenced(&text, "yaml").with_context(|| format!("{readme} shows no configuration"))?;
+        let file = target.join("readme-example.yaml");
+        std::fs::write(&file, example).context("cannot write the example")?;
+        let mut check = repo.command(&program.to_string_lossy());
+        check.args(["check", "-c"]).arg(&file).envs(VARIABLES);
+        output(&mut check).with_context(|| format!("the configuration in {readme} does not load"))?;
+    }
     Ok(())
+}
+
+/// The first fenced block of a language.
+fn fenced<'a>(text: &'a str, language: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("```{language}\n"))?;
+    rest.split_once("```").map(|(block, _)| block)
 }
 
 fn write(repo: &Repo, console: &Console, target: &Path) -> Result<()> {
@@ -174,6 +208,13 @@ mod tests {
         assert!(has_command(help, "schema"));
         assert!(!has_command(help, "metrics-list"));
         assert!(!has_command(help, "Usage:"));
+    }
+
+    #[test]
+    fn the_block_of_a_language_is_found() {
+        let text = "```sh\na\n```\n```yaml\nb: 1\n```\n";
+        assert_eq!(fenced(text, "yaml"), Some("b: 1\n"));
+        assert_eq!(fenced(text, "json"), None);
     }
 
     #[test]

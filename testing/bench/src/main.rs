@@ -1,0 +1,159 @@
+//! `tollbook-bench`: runs scenarios and prints a table of ratios; in its other roles it is the provider or the baseline.
+
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use http::uri::Authority;
+use tokio::net::TcpListener;
+use tollbook_bench::process::raise_descriptor_limit;
+use tollbook_bench::report::{Row, table};
+use tollbook_bench::scenario::{Bench, Plan};
+use tollbook_bench::{pass_through, provider};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What the gateway costs, as ratios to a minimal pass-through proxy in one run.
+#[derive(Debug, Parser)]
+#[command(name = "tollbook-bench")]
+struct Cli {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Every scenario.
+    All(Options),
+    /// Some scenarios.
+    Only {
+        #[arg(required = true)]
+        scenarios: Vec<Scenario>,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// The fixed provider, as a process of its own.
+    #[command(hide = true)]
+    Provider,
+    /// The baseline, as a process of its own.
+    #[command(hide = true)]
+    PassThrough {
+        #[arg(long)]
+        upstream: Authority,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    Small,
+    Large,
+    Chunks,
+    Latency,
+    Memory,
+    Start,
+}
+
+#[derive(Debug, Args)]
+struct Options {
+    /// The gateway's program; the one beside this program if absent.
+    #[arg(long)]
+    gateway: Option<PathBuf>,
+    /// Measure a second pass-through in the gateway's place: all ratios must be near 1.
+    #[arg(long, conflicts_with = "gateway")]
+    self_check: bool,
+    /// A short run that shows that everything works; its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of each scenario.
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// End with exit code 1 if a bound is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+fn main() -> Result<()> {
+    raise_descriptor_limit();
+    let cli = Cli::parse();
+    let mut runtime = match cli.role {
+        // One thread for the provider: it must not compete with what is measured.
+        Role::Provider => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    runtime.enable_all().build()?.block_on(run(cli.role))
+}
+
+async fn run(role: Role) -> Result<()> {
+    match role {
+        Role::Provider => provider::serve(listen().await?).await.context("provider"),
+        Role::PassThrough { upstream } => {
+            pass_through::serve(listen().await?, upstream).await.context("pass-through")
+        }
+        Role::All(options) => measure(Scenario::value_variants(), &options).await,
+        Role::Only { scenarios, options } => measure(&scenarios, &options).await,
+    }
+}
+
+async fn listen() -> Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let mut out = std::io::stdout();
+    writeln!(out, "listening on http://{}", listener.local_addr()?)?;
+    out.flush()?;
+    Ok(listener)
+}
+
+async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
+    let bench = Bench::start(plan(options)?)?;
+    let mut rows: Vec<Row> = Vec::new();
+    for scenario in scenarios {
+        rows.extend(match scenario {
+            Scenario::Small => bench.small().await?,
+            Scenario::Large => bench.large().await?,
+            Scenario::Chunks => bench.chunks().await?,
+            Scenario::Latency => bench.latency().await?,
+            Scenario::Memory => bench.memory().await?,
+            Scenario::Start => bench.start_time().await?,
+        });
+    }
+    let mut out = std::io::stdout();
+    if options.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+    } else {
+        write!(out, "{}", table(&rows))?;
+    }
+    if options.check && rows.iter().any(|row| row.met() == Some(false)) {
+        bail!("a bound was missed");
+    }
+    Ok(())
+}
+
+fn plan(options: &Options) -> Result<Plan> {
+    let gateway = if options.self_check {
+        None
+    } else {
+        let beside = std::env::current_exe()?.with_file_name("tollbook");
+        let program = options.gateway.clone().unwrap_or(beside);
+        if !program.exists() {
+            bail!(
+                "{} is missing; build it, or compare the baseline with itself: --self-check",
+                program.display()
+            );
+        }
+        Some(program)
+    };
+    let quick = options.quick;
+    Ok(Plan {
+        rounds: options.rounds.unwrap_or(if quick { 2 } else { 7 }),
+        round: if quick { Duration::from_millis(400) } else { Duration::from_secs(3) },
+        standing_streams: if quick { 200 } else { 1_500 },
+        starts: if quick { 2 } else { 7 },
+        gateway,
+    })
+}

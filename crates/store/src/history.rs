@@ -20,7 +20,7 @@ pub struct LimitRow {
 /// Keeps limit definitions. Object safe.
 pub trait LimitHistory: Send + Sync + 'static {
     /// All rows, by limit and version.
-    fn rows(&self) -> Answer<'_, Vec<LimitRow>>;
+    fn limit_rows(&self) -> Answer<'_, Vec<LimitRow>>;
     /// Adds rows; one whose (limit, version) is there already changes nothing. Returns how many were new.
-    fn append<'a>(&'a self, rows: &'a [LimitRow]) -> Answer<'a, u64>;
+    fn limit_rows_append<'a>(&'a self, rows: &'a [LimitRow]) -> Answer<'a, u64>;
 }

@@ -17,12 +17,12 @@ pub trait Journal: Send + Sync + 'static {
     fn by_reservation(&self, id: tollbook_ledger::ReservationId) -> Answer<'_, Vec<Entry>>;
     /// Every entry of one request, at most [`PAGE_MAX`], in order of insertion.
     fn by_request<'a>(&'a self, request_id: &'a str) -> Answer<'a, Vec<Entry>>;
-    /// Entries that ended within a span, in order of insertion, from `after` on.
+    /// Entries that ended within a span, oldest first, after a place, at most `max` or [`PAGE_MAX`].
     fn entries(&self, ended: Span, after: EntryPlace, max: usize) -> Answer<'_, Page>;
     /// Daily totals, by day, side, tenant, pool and model.
     fn totals<'a>(&'a self, query: &'a TotalsQuery) -> Answer<'a, Vec<Total>>;
     /// What was posted to quota periods that start at or after `since` (UTC seconds), per account and period;
-    /// at most `max`, from `after` on.
+    /// at most `max` or [`PAGE_MAX`], after a place.
     fn posted_sums(
         &self,
         since: u64,
@@ -69,9 +69,12 @@ pub struct Span {
     pub to: Micros,
 }
 
-/// A place in the order of insertion; the default is before the first entry.
+/// A place among entries by their end; the default is before the first. Opaque to callers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct EntryPlace(pub i64);
+pub struct EntryPlace {
+    pub ended_at: Micros,
+    pub number: i64,
+}
 
 /// Some entries, and where to go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,7 +117,7 @@ pub struct PostedSum {
     pub amount: i64,
 }
 
-/// Whose calls; an empty name matches all. At least tenant or pool must be named.
+/// Whose calls; an empty name matches all. Tenant or pool must be named, else the store refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageQuery {
     pub side: Side,

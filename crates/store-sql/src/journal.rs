@@ -1,0 +1,164 @@
+//! The journal's questions.
+
+use std::collections::BTreeMap;
+
+use sqlx::sqlite::SqliteRow;
+use tollbook_ledger::{AccountId, Posted, ReservationId};
+use tollbook_store::{
+    Answer, Appended, Entry, EntryPlace, Journal, PAGE_MAX, Page, PostedSum, Span, StoreError,
+    StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
+};
+
+use crate::append::{append, json};
+use crate::error::not_applied;
+use crate::line::stored;
+use crate::sql::{
+    ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, POSTED_BY_PLACE, POSTED_SUM, POSTED_SUMS,
+    TOTAL_LIST, USAGE_BY_POOL, USAGE_BY_TENANT,
+};
+use crate::{SqliteStore, row};
+
+impl Journal for SqliteStore {
+    fn append<'a>(&'a self, batch: &'a [Entry]) -> Answer<'a, Appended> {
+        Box::pin(append(&self.writer, batch))
+    }
+
+    fn by_reservation(&self, id: ReservationId) -> Answer<'_, Vec<Entry>> {
+        Box::pin(async move {
+            let key = id.0.to_be_bytes();
+            let query = sqlx::query(ENTRY_BY_RESERVATION).bind(key.as_slice());
+            let rows = query.fetch_all(&self.readers).await.map_err(not_applied)?;
+            Ok(self.with_posted(&rows).await?.into_iter().map(|(_, entry)| entry).collect())
+        })
+    }
+
+    fn by_request<'a>(&'a self, request_id: &'a str) -> Answer<'a, Vec<Entry>> {
+        Box::pin(async move {
+            let query = sqlx::query(ENTRY_BY_REQUEST).bind(request_id).bind(rows_max(PAGE_MAX));
+            let rows = query.fetch_all(&self.readers).await.map_err(not_applied)?;
+            Ok(self.with_posted(&rows).await?.into_iter().map(|(_, entry)| entry).collect())
+        })
+    }
+
+    fn entries(&self, ended: Span, after: EntryPlace, max: usize) -> Answer<'_, Page> {
+        Box::pin(async move {
+            let max = max.clamp(1, PAGE_MAX);
+            let query = sqlx::query(ENTRY_BY_END)
+                .bind(stored(ended.from))
+                .bind(stored(ended.to))
+                .bind(stored(after.ended_at))
+                .bind(after.number)
+                .bind(rows_max(max));
+            let rows = query.fetch_all(&self.readers).await.map_err(not_applied)?;
+            let entries = self.with_posted(&rows).await?;
+            let full = entries.len() == max;
+            let next = entries.last().filter(|_| full).map(|(number, entry)| row::place(*number, entry));
+            Ok(Page { entries: entries.into_iter().map(|(_, entry)| entry).collect(), next })
+        })
+    }
+
+    fn totals<'a>(&'a self, query: &'a TotalsQuery) -> Answer<'a, Vec<Total>> {
+        Box::pin(async move {
+            let rows = sqlx::query(TOTAL_LIST)
+                .bind(i64::from(query.days.from.0))
+                .bind(i64::from(query.days.to.0))
+                .bind(i64::from(query.side.code()))
+                .bind(&*query.tenant)
+                .bind(&*query.pool)
+                .bind(&*query.model)
+                .fetch_all(&self.readers)
+                .await
+                .map_err(not_applied)?;
+            rows.iter().map(row::total).collect::<Result<_, _>>().map_err(not_applied)
+        })
+    }
+
+    fn posted_sums(
+        &self,
+        since: u64,
+        after: Option<(AccountId, u64)>,
+        max: usize,
+    ) -> Answer<'_, Vec<PostedSum>> {
+        Box::pin(async move {
+            let (subject, account, period) = after.map_or((i64::MIN, i64::MIN, -1), |(account, period)| {
+                (account.subject.0.cast_signed(), account.name.cast_signed(), stored(period))
+            });
+            let rows = sqlx::query(POSTED_SUMS)
+                .bind(stored(since))
+                .bind(subject)
+                .bind(account)
+                .bind(period)
+                .bind(rows_max(max.clamp(1, PAGE_MAX)))
+                .fetch_all(&self.readers)
+                .await
+                .map_err(not_applied)?;
+            rows.iter().map(row::posted_sum).collect::<Result<_, _>>().map_err(not_applied)
+        })
+    }
+
+    fn posted_sum(&self, account: AccountId, period: u64) -> Answer<'_, i64> {
+        Box::pin(async move {
+            sqlx::query_scalar(POSTED_SUM)
+                .bind(account.subject.0.cast_signed())
+                .bind(account.name.cast_signed())
+                .bind(stored(period))
+                .fetch_one(&self.readers)
+                .await
+                .map_err(not_applied)
+        })
+    }
+
+    fn usage_sum<'a>(&'a self, query: &'a UsageQuery) -> Answer<'a, UsageSum> {
+        Box::pin(async move {
+            let statement = match (query.tenant.is_empty(), query.pool.is_empty()) {
+                (false, _) => USAGE_BY_TENANT,
+                (true, false) => USAGE_BY_POOL,
+                (true, true) => {
+                    let refused = StoreErrorKind::Refused("neither a tenant nor a pool is named");
+                    return Err(StoreError::not_applied(refused));
+                }
+            };
+            let row = sqlx::query(statement)
+                .bind(stored(query.admitted.from))
+                .bind(stored(query.admitted.to))
+                .bind(i64::from(query.side.code()))
+                .bind(&*query.tenant)
+                .bind(&*query.pool)
+                .bind(&*query.project)
+                .bind(&*query.key)
+                .bind(&*query.service)
+                .bind(&*query.user)
+                .bind(&*query.model)
+                .fetch_one(&self.readers)
+                .await
+                .map_err(not_applied)?;
+            row::usage_sum(&row).map_err(not_applied)
+        })
+    }
+}
+
+impl SqliteStore {
+    /// Entries with what they posted, in the order of the rows.
+    async fn with_posted(&self, rows: &[SqliteRow]) -> Result<Vec<(i64, Entry)>, StoreError> {
+        let mut entries = rows.iter().map(row::entry).collect::<Result<Vec<_>, _>>().map_err(not_applied)?;
+        if entries.is_empty() {
+            return Ok(entries);
+        }
+        let places = json(&entries.iter().map(|(place, _)| *place).collect::<Vec<_>>())?;
+        let legs =
+            sqlx::query(POSTED_BY_PLACE).bind(places).fetch_all(&self.readers).await.map_err(not_applied)?;
+        let mut posted: BTreeMap<i64, Vec<Posted>> = BTreeMap::new();
+        for leg in &legs {
+            let (place, amount) = row::posted(leg).map_err(not_applied)?;
+            posted.entry(place).or_default().push(amount);
+        }
+        for (place, entry) in &mut entries {
+            entry.posted = posted.remove(place).unwrap_or_default();
+        }
+        Ok(entries)
+    }
+}
+
+fn rows_max(max: usize) -> i64 {
+    i64::try_from(max).unwrap_or(i64::MAX)
+}

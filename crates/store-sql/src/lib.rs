@@ -1,0 +1,48 @@
+//! The store on SQL: the journal and the limit history in one SQLite file.
+//!
+//! Invariants: rows are only ever inserted, totals are only added to, both in one transaction; a key that is there
+//! already changes nothing, totals included. Writers begin with the write lock, so none fails half-way for want of it.
+//! Ids compare byte for byte. A commit is on disk before it is answered.
+//! When another process holds the file: writers wait up to five seconds, then say `Busy`, not applied. A file of a
+//! later layout, or one that is not ours, is not opened.
+
+mod append;
+mod error;
+mod history;
+mod journal;
+mod line;
+mod open;
+mod row;
+mod sql;
+
+use std::path::{Path, PathBuf};
+
+use sqlx::SqlitePool;
+use tollbook_store::StoreError;
+
+/// The journal and the limit history in one SQLite file. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    /// One connection: writers take turns here, not inside SQLite.
+    writer: SqlitePool,
+    readers: SqlitePool,
+    path: PathBuf,
+}
+
+impl SqliteStore {
+    /// Opens the file, makes it if it is not there, and brings its layout up to date.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let (writer, readers) = open::open(path).await?;
+        Ok(Self { writer, readers, path: path.to_owned() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for statements under way and closes the file.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}

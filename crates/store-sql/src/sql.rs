@@ -1,0 +1,64 @@
+//! Every statement, from its `.sql` file.
+
+/// Names the statements and lists them for the test that prepares each.
+macro_rules! statements {
+    ($($name:ident $file:literal),+ $(,)?) => {
+        $(pub(crate) const $name: &str = include_str!(concat!("../sql/sqlite/", $file, ".sql"));)+
+
+        #[cfg(test)]
+        const ALL: &[(&str, &str)] = &[$(($file, $name)),+];
+    };
+}
+
+statements!(
+    ENTRY_INSERT "entry_insert",
+    ENTRY_BY_RESERVATION "entry_by_reservation",
+    ENTRY_BY_REQUEST "entry_by_request",
+    ENTRY_BY_END "entry_by_end",
+    POSTED_INSERT "posted_insert",
+    POSTED_BY_PLACE "posted_by_place",
+    POSTED_SUMS "posted_sums",
+    POSTED_SUM "posted_sum",
+    TOTAL_ADD "total_add",
+    TOTAL_LIST "total_list",
+    USAGE_BY_TENANT "usage_by_tenant",
+    USAGE_BY_POOL "usage_by_pool",
+    LIMIT_LIST "limit_list",
+    LIMIT_INSERT "limit_insert",
+);
+
+/// The layouts, in order. A released file is never edited; a change is a new file.
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../sql/sqlite/migrations/0001_journal.sql"),
+    include_str!("../sql/sqlite/migrations/0002_limit_history.sql"),
+];
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Executor, SqlSafeStr, Statement};
+
+    use super::{ALL, MIGRATIONS};
+
+    #[tokio::test]
+    async fn every_statement_prepares_on_a_fresh_schema() {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, readers) = crate::open::open(&dir.path().join("store.db")).await.unwrap();
+        for (name, text) in ALL {
+            let statement = (&writer).prepare(text.into_sql_str()).await;
+            let statement = statement.unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(statement.parameters().is_some(), "{name}");
+        }
+        readers.close().await;
+        writer.close().await;
+    }
+
+    #[test]
+    fn every_sql_file_is_used() {
+        let count = |dir: &str| {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+            std::fs::read_dir(path).unwrap().filter(|f| f.as_ref().unwrap().path().is_file()).count()
+        };
+        assert_eq!(count("sql/sqlite"), ALL.len());
+        assert_eq!(count("sql/sqlite/migrations"), MIGRATIONS.len());
+    }
+}

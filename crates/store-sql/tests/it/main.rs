@@ -1,0 +1,11 @@
+//! Tests of the SQLite store.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at once")]
+
+mod file;
+mod history;
+mod journal;
+mod make;
+mod order;
+mod sums;
+mod together;

@@ -2,6 +2,7 @@
 //!
 //! A secret is `tb_` and 256 random bits in letters and digits; it is shown once. Its hash is keyed with the pepper, so
 //! a file without the pepper gives no key away, and looking one up needs no slow hash: nobody guesses 256 bits.
+//! The hash itself is `admission`'s.
 
 use std::fmt;
 
@@ -16,32 +17,6 @@ const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 /// A secret's hash, as a file writes it: `blake3:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KeyHash(pub [u8; 32]);
-
-/// Makes hashes with one pepper.
-#[derive(Clone)]
-pub struct Hasher([u8; 32]);
-
-impl Hasher {
-    /// Without a pepper the hash is keyed with nothing but its purpose.
-    pub fn new(pepper: Option<&str>) -> Self {
-        Self(blake3::derive_key("tollbook 2026 hash of an api key", pepper.unwrap_or_default().as_bytes()))
-    }
-
-    pub fn hash(&self, secret: &str) -> KeyHash {
-        KeyHash(*blake3::keyed_hash(&self.0, secret.as_bytes()).as_bytes())
-    }
-
-    /// The key of the hash, for who looks keys up.
-    pub fn key(&self) -> [u8; 32] {
-        self.0
-    }
-}
-
-impl fmt::Debug for Hasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hasher(…)")
-    }
-}
 
 impl KeyHash {
     pub fn parse(text: &str) -> Option<Self> {
@@ -81,6 +56,8 @@ fn base62(mut number: [u8; 32]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tollbook_admission::ApiKeyHash;
+
     use super::*;
 
     #[test]
@@ -105,9 +82,10 @@ mod tests {
 
     #[test]
     fn a_hash_depends_on_the_pepper_and_reads_back() {
-        let plain = Hasher::new(None).hash("tb_x");
-        assert_ne!(plain, Hasher::new(Some("pepper")).hash("tb_x"));
-        assert_ne!(plain, Hasher::new(None).hash("tb_y"));
+        let hash = |pepper, secret| KeyHash(ApiKeyHash::new(pepper).digest(secret));
+        let plain = hash(None, "tb_x");
+        assert_ne!(plain, hash(Some("pepper"), "tb_x"));
+        assert_ne!(plain, hash(None, "tb_y"));
         assert_eq!(KeyHash::parse(&plain.to_string()), Some(plain));
         for text in ["", "blake3:", "blake3:00", &plain.to_string().replace("blake3:", "sha256:")] {
             assert_eq!(KeyHash::parse(text), None, "{text}");

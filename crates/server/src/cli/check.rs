@@ -22,7 +22,7 @@ const COLUMNS: usize = 6;
 
 pub(super) fn run(args: &Check, console: &mut Console<'_>) -> Result<(), Failure> {
     let setup = config::load(&args.config, &environment)?;
-    let bounds = bounds(&setup.catalog)?;
+    let bounds = bounds(&setup.snapshot.catalog)?;
     if args.json {
         let objects: Vec<Value> = bounds.iter().map(Bound::json).collect();
         let file = args.config.display().to_string();
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Check, console: &mut Console<'_>) -> Result<(), Failure
     for warning in &setup.warnings {
         writeln!(console.err, "warning: {warning}")?;
     }
-    let (keys, models) = (setup.catalog.keys().len(), setup.catalog.models().len());
+    let (keys, models) = (setup.snapshot.catalog.keys().len(), setup.snapshot.catalog.models().len());
     writeln!(console.err, "{} is valid: keys {keys}, models {models}", args.config.display())?;
     Ok(())
 }

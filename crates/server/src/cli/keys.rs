@@ -2,19 +2,20 @@
 
 use anyhow::Context;
 use serde_json::json;
+use tollbook_admission::ApiKeyHash;
 
 use super::args::KeysNew;
 use super::{Console, Failure, environment};
 use crate::config;
-use crate::key::{self, Hasher};
+use crate::key::{self, KeyHash};
 
 pub(super) fn new(args: &KeysNew, console: &mut Console<'_>) -> Result<(), Failure> {
     let hasher = match &args.config {
-        Some(path) => config::pepper(path, &environment)?,
-        None => Hasher::new(None),
+        Some(path) => config::api_key_hash(path, &environment)?,
+        None => ApiKeyHash::new(None),
     };
     let secret = key::generate().context("cannot get random bits")?;
-    let hash = hasher.hash(&secret);
+    let hash = KeyHash(hasher.digest(&secret));
     if args.json {
         return super::json(console, &json!({"id": args.id, "secret": secret, "hash": hash.to_string()}));
     }

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
+use tollbook_admission::ApiKeyHash;
 use tollbook_policy as policy;
 use tollbook_policy::{Catalog, Draft, List, MeterPair, ProblemKind, Scope, Subject, WarningKind};
 
 use super::file::{self, File};
 use super::limits;
 use super::mistakes::Mistakes;
-use crate::key::{Hasher, KeyHash};
+use crate::key::KeyHash;
 
 /// The paths of a draft's objects, list by list.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ pub(super) fn pool_id(model: &file::Model) -> String {
 pub(super) fn catalog(
     mistakes: &mut Mistakes,
     file: &File,
-    hasher: &Hasher,
+    hasher: &ApiKeyHash,
 ) -> Option<(Catalog, Vec<String>)> {
     let before = mistakes.0.len();
     let mut maker = Maker { mistakes, hasher, draft: Draft::default(), paths: Paths::default() };
@@ -63,7 +64,7 @@ pub(super) fn catalog(
 
 struct Maker<'a> {
     mistakes: &'a mut Mistakes,
-    hasher: &'a Hasher,
+    hasher: &'a ApiKeyHash,
     draft: Draft,
     paths: Paths,
 }
@@ -154,7 +155,7 @@ impl Maker<'_> {
         match (&key.hash, &key.secret) {
             (Some(hash), None) => secrets.extend(self.hash(&format!("{path}.hash"), hash, None)),
             (None, Some(secret)) => {
-                let digest = self.hasher.hash(secret.0.expose_secret()).0;
+                let digest = self.hasher.digest(secret.0.expose_secret());
                 secrets.push(policy::Secret { digest, expires_at: None });
             }
             _ => self.mistakes.add_with_help(
@@ -169,7 +170,7 @@ impl Maker<'_> {
         }
         let expires_at = key.expires.as_ref().and_then(|text| self.instant(&format!("{path}.expires"), text));
         // A key without a secret was told of above; the catalog need not say it again.
-        let placeholder = || policy::Secret { digest: self.hasher.hash(path).0, expires_at: None };
+        let placeholder = || policy::Secret { digest: self.hasher.digest(path), expires_at: None };
         if secrets.is_empty() {
             secrets.push(placeholder());
         }

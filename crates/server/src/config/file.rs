@@ -3,6 +3,7 @@
 //! The comments here are the help of `tollbook schema` and of `docs/reference/configuration.md`.
 //! Unknown fields are mistakes everywhere. Absent and null are the same.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -115,7 +116,6 @@ pub struct Log {
 /// Severity, from the worst down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum LogLevel {
     Error,
     Warn,
@@ -280,12 +280,15 @@ pub struct Model {
     /// The model's name there; the same name if absent.
     #[serde(default)]
     pub upstream_model: Option<String>,
-    /// How its llm_tokens are counted before a provider has told.
+    /// How its llm_tokens are counted before a provider has told; guessed from its name there if absent.
     #[serde(default)]
-    pub vocabulary: Vocabulary,
+    pub vocabulary: Option<Vocabulary>,
     /// Most llm_tokens of input and output together; usage above it is not believed.
     #[serde(default)]
     pub context: Option<u64>,
+    /// llm_tokens of an image whose size is not in the request; the most its provider counts if absent.
+    #[serde(default)]
+    pub image_unknown: Option<u64>,
     /// Bounds of its output.
     #[serde(default)]
     pub output: Output,
@@ -302,35 +305,40 @@ pub struct Model {
 }
 
 /// How llm_tokens are counted before a provider has told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Vocabulary {
     /// OpenAI since GPT-4o; counted exactly where it matters.
     O200k,
     /// OpenAI before GPT-4o; counted exactly where it matters.
     Cl100k,
-    /// Anthropic.
+    /// Claude before 4.7.
     Claude,
+    /// Claude 4.7 and later.
+    ClaudeNew,
     /// Qwen.
     Qwen,
     /// DeepSeek.
     Deepseek,
-    /// A cautious mean, corrected by what the provider reports.
-    #[default]
+    /// As the dearest of the others, until the provider's reports have corrected it.
     Unknown,
 }
 
-/// Bounds of a model's output, in llm_tokens.
+/// Bounds of a model's output, in llm_tokens and per choice. A missing cap is never unlimited.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Output {
-    /// Cap assumed for a call that sends none; 4096 if absent. A missing cap is never unlimited.
+    /// Cap assumed for a call that sends none; 4096 if absent.
     pub default: Option<u64>,
-    /// Largest cap; what a client asks above it counts as this.
+    /// The provider's largest cap; more counts as this.
     pub max: Option<u64>,
+    /// Our largest cap; more is cut down to this in the request.
+    pub cap: Option<u64>,
+    /// What the first calls are expected to use, before anything was learned; 512 if absent.
+    pub first: Option<u64>,
 }
 
-/// Prices in the currency of the ceilings. `cached` and the cache writes cost as `input` if absent.
+/// Prices in the currency of the ceilings. A part without one costs as the part that contains it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
@@ -348,17 +356,55 @@ pub struct Price {
     /// Input written into the provider's cache for an hour.
     #[serde(default)]
     pub cache_write_1h: Option<Decimal>,
-    /// Output, reasoning included.
-    pub output: Decimal,
-    /// Sound that is sent.
+    /// Images sent.
+    #[serde(default)]
+    pub image_input: Option<Decimal>,
+    /// Sound sent.
     #[serde(default)]
     pub audio_input: Option<Decimal>,
-    /// Sound that is received.
+    /// Output.
+    pub output: Decimal,
+    /// Output that is reasoning.
+    #[serde(default)]
+    pub reasoning: Option<Decimal>,
+    /// Sound received.
     #[serde(default)]
     pub audio_output: Option<Decimal>,
     /// One web search, in whole currency units.
     #[serde(default)]
     pub web_search: Option<Decimal>,
+    /// Other prices for calls with much input, by size.
+    #[serde(default)]
+    pub steps: Vec<PriceStep>,
+    /// Multipliers of the provider's service tiers, as `flex: 0.5`.
+    #[serde(default)]
+    pub tiers: BTreeMap<String, Decimal>,
+}
+
+/// Prices of calls whose whole input is larger than `above`. What is absent costs as without the step.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PriceStep {
+    /// llm_tokens of input.
+    pub above: u64,
+    /// As in Price.
+    #[serde(default)]
+    pub input: Option<Decimal>,
+    /// As in Price.
+    #[serde(default)]
+    pub cached: Option<Decimal>,
+    /// As in Price.
+    #[serde(default)]
+    pub cache_write: Option<Decimal>,
+    /// As in Price.
+    #[serde(default)]
+    pub cache_write_1h: Option<Decimal>,
+    /// As in Price.
+    #[serde(default)]
+    pub output: Option<Decimal>,
+    /// As in Price.
+    #[serde(default)]
+    pub reasoning: Option<Decimal>,
 }
 
 /// How many llm_tokens a price is for.
@@ -594,7 +640,6 @@ pub enum Weights {
 /// A calendar period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Period {
     Minute,
     Hour,

@@ -8,7 +8,7 @@ use super::mistakes::Mistakes;
 use super::values::Decimal;
 
 /// Decimal places of nano-currency.
-const NANO: i32 = 9;
+const NANO: u32 = 9;
 
 /// A limit's draft, or nothing after its mistakes were told. `zone` is the tenant's.
 pub(super) fn draft(

@@ -1,6 +1,7 @@
 //! Collects what is wrong with the meaning of a file, by path.
 
-use super::amount::{Unfit, scaled};
+use tollbook_pricing::{DecimalError, parse_scaled};
+
 use super::values::{Decimal, Span};
 
 /// A path in the file, what is wrong there, and what to do.
@@ -25,12 +26,11 @@ impl Mistakes {
     }
 
     /// `decimal` × 10^`places`; `unit` is the smallest part that counts.
-    pub(super) fn amount(&mut self, path: &str, decimal: &Decimal, places: i32, unit: &str) -> Option<u64> {
-        let what = match scaled(decimal, places) {
+    pub(super) fn amount(&mut self, path: &str, decimal: &Decimal, places: u32, unit: &str) -> Option<u64> {
+        let what = match parse_scaled(&decimal.0, places) {
             Ok(amount) => return Some(amount),
-            Err(Unfit::Negative) => format!("must not be negative, not `{}`", decimal.0),
-            Err(Unfit::TooFine) => format!("must be a multiple of {unit}, not `{}`", decimal.0),
-            Err(Unfit::TooLarge) => format!("`{}` is too large", decimal.0),
+            Err(DecimalError::TooFine(_)) => format!("must be a multiple of {unit}, not `{}`", decimal.0),
+            Err(error) => format!("{error}: `{}`", decimal.0),
         };
         self.add(path, what);
         None

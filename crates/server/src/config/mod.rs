@@ -2,16 +2,17 @@
 //!
 //! Each step names all mistakes it can, with line and column, and hands on only what has none.
 
-mod amount;
 mod catalog;
 mod environment;
 pub mod file;
 mod limits;
 mod mistakes;
+mod models;
 mod node;
 mod problem;
 mod read;
 mod setup;
+mod upstreams;
 pub mod values;
 
 use std::path::Path;
@@ -19,7 +20,7 @@ use std::path::Path;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
-pub use setup::{Admin, Setup, load, load_text, pepper};
+pub use setup::{Admin, Setup, api_key_hash, load, load_text};
 
 use mistakes::Mistake;
 use node::Node;

@@ -4,27 +4,26 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
-use tollbook_policy::Catalog;
+use tollbook_admission::{ApiKeyHash, Snapshot};
+use tollbook_gateway as gateway;
 
 use super::environment::Lookup;
 use super::file::{Durability, File, Log};
 use super::mistakes::Mistakes;
 use super::problem::LoadError;
 use super::values::Secret;
-use super::{Source, catalog, read_file, read_text};
-use crate::key::Hasher;
+use super::{Source, catalog, models, read_file, read_text, upstreams};
 
 /// A checked configuration.
 #[derive(Debug)]
 pub struct Setup {
-    pub listen: SocketAddr,
+    pub gateway: gateway::Config,
     /// `None`: closed, no key was given.
     pub admin: Option<Admin>,
     pub data_dir: PathBuf,
     pub durability: Durability,
     pub log: Log,
-    pub hasher: Hasher,
-    pub catalog: Catalog,
+    pub snapshot: Snapshot,
     /// Legal, but probably not meant.
     pub warnings: Vec<String>,
 }
@@ -51,49 +50,39 @@ pub fn load_text(name: &str, text: &str, folder: &Path, lookup: Lookup<'_>) -> R
 
 fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError> {
     let mut mistakes = Mistakes::default();
-    let listen = address(&mut mistakes, "listen", &file.listen);
+    let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
+    let gateway = upstreams::gateway(&mut mistakes, &file, folder, listen);
     let admin = admin(&mut mistakes, &file, folder);
-    let pepper = secret(
-        &mut mistakes,
-        "key_pepper",
-        file.key_pepper.as_ref(),
-        file.key_pepper_file.as_deref(),
-        folder,
-    );
-    let hasher = Hasher::new(pepper.as_ref().map(ExposeSecret::expose_secret));
-    let catalog = catalog::catalog(&mut mistakes, &file, &hasher);
-    match (listen, catalog) {
-        (Some(listen), Some((catalog, warnings))) if mistakes.0.is_empty() => Ok(Setup {
-            listen,
+    let api_key_hash = pepper_of(&mut mistakes, &file, folder);
+    let prices = models::prices(&mut mistakes, &file);
+    let models = models::plans(&mut mistakes, &file);
+    let catalog = catalog::catalog(&mut mistakes, &file, &api_key_hash);
+    match catalog {
+        Some((catalog, warnings)) if mistakes.0.is_empty() => Ok(Setup {
+            gateway,
             admin,
             data_dir: folder.join(&file.data_dir),
             durability: file.engine.durability,
             log: file.log,
-            hasher,
-            catalog,
+            snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
             warnings,
         }),
         _ => Err(LoadError::Invalid(source.report(mistakes.0))),
     }
 }
 
-/// The hasher that a file's pepper makes; nothing else of the file's meaning is looked at.
-pub fn pepper(path: &Path, lookup: Lookup<'_>) -> Result<Hasher, LoadError> {
+/// The hash of keys that a file's pepper makes; nothing else of the file's meaning is looked at.
+pub fn api_key_hash(path: &Path, lookup: Lookup<'_>) -> Result<ApiKeyHash, LoadError> {
     let (file, source) = read_file(path, lookup)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
     let mut mistakes = Mistakes::default();
-    let pepper = secret(
-        &mut mistakes,
-        "key_pepper",
-        file.key_pepper.as_ref(),
-        file.key_pepper_file.as_deref(),
-        folder,
-    );
-    if mistakes.0.is_empty() {
-        Ok(Hasher::new(pepper.as_ref().map(ExposeSecret::expose_secret)))
-    } else {
-        Err(LoadError::Invalid(source.report(mistakes.0)))
-    }
+    let hash = pepper_of(&mut mistakes, &file, path.parent().unwrap_or(Path::new("")));
+    if mistakes.0.is_empty() { Ok(hash) } else { Err(LoadError::Invalid(source.report(mistakes.0))) }
+}
+
+fn pepper_of(mistakes: &mut Mistakes, file: &File, folder: &Path) -> ApiKeyHash {
+    let pepper =
+        secret(mistakes, "key_pepper", file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
+    ApiKeyHash::new(pepper.as_ref().map(ExposeSecret::expose_secret))
 }
 
 fn address(mistakes: &mut Mistakes, path: &str, text: &str) -> Option<SocketAddr> {

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use tollbook::key::KeyHash;
+use tollbook_admission::ApiKeyHash;
+
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.example.yaml");
 
 fn tollbook(arguments: &[&str]) -> Output {
@@ -78,7 +81,7 @@ fn a_new_key_is_printed_once_with_the_line_that_lets_it_in() {
     assert_eq!(output.status.code(), Some(0));
     let printed = text(&output.stdout);
     let [secret, line] = printed.lines().collect::<Vec<_>>()[..] else { panic!("{printed}") };
-    let hash = tollbook::key::Hasher::new(None).hash(secret);
+    let hash = KeyHash(ApiKeyHash::new(None).digest(secret));
     assert_eq!(line, format!("- {{ id: \"web-1\", hash: \"{hash}\" }}"));
 }
 
@@ -89,7 +92,7 @@ fn a_pepper_changes_the_hash_of_a_new_key() {
     std::fs::write(&path, "key_pepper: salt\nupstreams: []\nmodels: []\n").unwrap();
     let output = tollbook(&["keys", "new", "--json", "-c", path.to_str().unwrap()]);
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let hash = tollbook::key::Hasher::new(Some("salt")).hash(made["secret"].as_str().unwrap());
+    let hash = KeyHash(ApiKeyHash::new(Some("salt")).digest(made["secret"].as_str().unwrap()));
     assert_eq!(made["hash"], hash.to_string());
 }
 

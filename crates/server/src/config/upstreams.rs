@@ -1,0 +1,136 @@
+//! The data plane's settings: addresses, bounds, timeouts, providers.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tollbook_gateway as gateway;
+
+use super::file::{self, File};
+use super::mistakes::Mistakes;
+use super::models::dialect;
+use super::setup::secret;
+use super::values::{Size, Span};
+
+/// Shortest time limit that makes sense; a zero would end every call.
+const TIMEOUT_MIN: Span = Span(std::time::Duration::from_millis(1));
+
+pub(super) fn gateway(
+    mistakes: &mut Mistakes,
+    file: &File,
+    folder: &Path,
+    listen: SocketAddr,
+) -> gateway::Config {
+    let mut upstreams = Vec::new();
+    for (index, given) in file.upstreams.iter().enumerate() {
+        let path = format!("upstreams[{index}]");
+        if file.upstreams.iter().take(index).any(|other| other.name == given.name) {
+            mistakes.add(format!("{path}.name"), format!("`{}` is already taken", given.name));
+        }
+        upstreams.extend(upstream(mistakes, &path, given, folder));
+    }
+    gateway::Config {
+        listen,
+        bounds: bounds(mistakes, &file.http),
+        timeouts: timeouts(mistakes, &file.timeouts),
+        upstreams,
+    }
+}
+
+fn upstream(
+    mistakes: &mut Mistakes,
+    path: &str,
+    given: &file::Upstream,
+    folder: &Path,
+) -> Option<gateway::Upstream> {
+    let api_key = secret(
+        mistakes,
+        &format!("{path}.api_key"),
+        given.api_key.as_ref(),
+        given.api_key_file.as_deref(),
+        folder,
+    );
+    if given.name.is_empty() {
+        mistakes.add(format!("{path}.name"), "must not be empty");
+    }
+    let times = &given.timeouts;
+    for (field, span) in [
+        ("connect", times.connect),
+        ("first_byte", times.first_byte),
+        ("silence", times.silence),
+        ("idle", times.idle),
+    ] {
+        at_least(mistakes, &format!("{path}.timeouts.{field}"), span);
+    }
+    let base_url = url(mistakes, &format!("{path}.base_url"), &given.base_url)?;
+    Some(gateway::Upstream {
+        api_key,
+        retries: given.retries,
+        asks_usage: given.asks_usage,
+        connect_timeout: times.connect.0,
+        first_byte_timeout: times.first_byte.0,
+        silence_timeout: times.silence.0,
+        idle_timeout: times.idle.0,
+        ..gateway::Upstream::new(given.name.clone(), dialect(given.dialect), base_url)
+    })
+}
+
+fn url(mistakes: &mut Mistakes, path: &str, text: &str) -> Option<http::Uri> {
+    let uri: Option<http::Uri> = text.parse().ok();
+    let good = uri.filter(|uri: &http::Uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    match good {
+        Some(uri) if uri.query().is_none() && !text.contains('@') && !text.contains('#') => Some(uri),
+        Some(_) => {
+            // Not shown: a password may stand in it.
+            mistakes.add(path, "must have no user, query or fragment");
+            None
+        }
+        None => {
+            mistakes.add(path, format!("must be a URL, as https://api.openai.com/v1, not `{text}`"));
+            None
+        }
+    }
+}
+
+fn bounds(mistakes: &mut Mistakes, given: &file::Http) -> gateway::Bounds {
+    let mut size = |field: &str, given: Size| {
+        if given.0 == 0 {
+            mistakes.add(format!("http.{field}"), "must be at least 1");
+        }
+        usize::try_from(given.0).unwrap_or(usize::MAX)
+    };
+    let bounds = gateway::Bounds {
+        body_max: size("body_max", given.body_max),
+        bodies_in_flight_max: size("bodies_in_flight_max", given.bodies_in_flight_max),
+        head_max: size("head_max", given.head_max),
+        headers_max: size("headers_max", Size(u64::from(given.headers_max))),
+        answer_max: size("answer_max", given.answer_max),
+        connections_max: size("connections_max", Size(u64::from(given.connections_max))),
+    };
+    if bounds.bodies_in_flight_max < bounds.body_max {
+        mistakes.add("http.bodies_in_flight_max", "must be at least `body_max`");
+    }
+    bounds
+}
+
+fn timeouts(mistakes: &mut Mistakes, given: &file::Timeouts) -> gateway::Timeouts {
+    for (field, span) in
+        [("head", given.head), ("body_silence", given.body_silence), ("write_stall", given.write_stall)]
+    {
+        at_least(mistakes, &format!("timeouts.{field}"), span);
+    }
+    gateway::Timeouts {
+        head: given.head.0,
+        body_silence: given.body_silence.0,
+        write_stall: given.write_stall.0,
+        drain: given.drain.0,
+        detached: given.detached.0,
+    }
+}
+
+fn at_least(mistakes: &mut Mistakes, path: &str, span: Span) {
+    if span < TIMEOUT_MIN {
+        mistakes.add(path, format!("must be at least {TIMEOUT_MIN}"));
+    }
+}

@@ -1,0 +1,4 @@
+//! The gateway in process: real sockets, the memory engine, a scripted provider that keeps its own record.
+
+mod smoke;
+mod world;

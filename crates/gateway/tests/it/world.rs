@@ -1,0 +1,356 @@
+//! One gateway with everything it needs, on ports of its own, and the eyes to look at it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tollbook_admission::{Admission, ApiKeyHash, ModelPlan, Settings, Snapshot, Target};
+use tollbook_engine::ledger::{AccountId, LimitId};
+use tollbook_engine::{Cursor, Engine, ExpireCall, JournalRecord, Shard};
+use tollbook_engine_memory::{MemoryEngine, Options};
+use tollbook_gateway::{Config, Gateway, Upstream};
+use tollbook_mock_upstream::MockUpstream;
+use tollbook_policy::{
+    Catalog, Draft, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Project, Scope, Secret,
+    ShapeDraft, Subject, Tenant,
+};
+use tollbook_pricing::{ModelFacts, Price, PriceBook, PriceDraft, RatesDraft};
+use tollbook_store::EntryBody;
+use tollbook_telemetry::Metrics;
+use tollbook_wire::Dialect;
+
+pub(crate) const API_KEY: &str = "tb_test_key";
+pub(crate) const OTHER_API_KEY: &str = "tb_other_key";
+
+/// How a world differs from the plain one.
+pub(crate) struct Plan {
+    pub(crate) limits: Vec<LimitDraft>,
+    pub(crate) facts: ModelFacts,
+    pub(crate) priced: bool,
+    pub(crate) settings: Settings,
+    pub(crate) config: fn(&mut Config),
+    pub(crate) upstream: fn(&mut Upstream),
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            limits: Vec::new(),
+            facts: ModelFacts::guessed("gpt-4o"),
+            priced: true,
+            settings: Settings::default(),
+            config: |_| (),
+            upstream: |_| (),
+        }
+    }
+}
+
+impl Plan {
+    pub(crate) fn with(limits: impl IntoIterator<Item = LimitDraft>) -> Self {
+        Self { limits: limits.into_iter().collect(), ..Self::default() }
+    }
+}
+
+pub(crate) fn tenant() -> Scope {
+    Scope::One(Subject::Tenant { tenant: "acme".into() })
+}
+
+pub(crate) fn project() -> Scope {
+    Scope::One(Subject::Project { tenant: "acme".into(), project: "web".into() })
+}
+
+pub(crate) fn key() -> Scope {
+    Scope::One(Subject::Key { tenant: "acme".into(), project: "web".into(), key: "k1".into() })
+}
+
+pub(crate) fn rate(scope: Scope, measure: Measure, ceiling: i128) -> LimitDraft {
+    LimitDraft::new(scope, measure, ShapeDraft::Rate { window_s: 60, bucket_s: None, weights: None }, ceiling)
+}
+
+pub(crate) fn quota(scope: Scope, measure: Measure, period: PeriodKind, ceiling: i128) -> LimitDraft {
+    LimitDraft::new(scope, measure, ShapeDraft::Quota { period, zone: None, anchor: None }, ceiling)
+}
+
+pub(crate) fn concurrency(scope: Scope, ceiling: i128) -> LimitDraft {
+    LimitDraft::new(scope, Measure::Concurrency, ShapeDraft::Concurrency, ceiling)
+}
+
+/// A running gateway.
+pub(crate) struct World {
+    pub(crate) up: MockUpstream,
+    pub(crate) addr: std::net::SocketAddr,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) engine: Arc<MemoryEngine>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) serving: tokio::task::JoinHandle<()>,
+    limits: u32,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("not JSON ({e}): {:?}", self.body))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.to_vec()).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|v| v.to_str().unwrap())
+    }
+}
+
+impl World {
+    pub(crate) async fn start(plan: Plan) -> Self {
+        let up = MockUpstream::start().await.unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let engine = Arc::new(MemoryEngine::open(None, options).unwrap().engine);
+        let metrics = Arc::new(Metrics::new());
+        let snapshot = Arc::new(snapshot(&plan));
+        let dynamic: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
+        let admission =
+            Admission::open(dynamic, snapshot, Arc::clone(&metrics), plan.settings, None).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut config = Config {
+            listen: addr,
+            bounds: tollbook_gateway::Bounds::default(),
+            timeouts: tollbook_gateway::Timeouts::default(),
+            upstreams: Vec::new(),
+        };
+        for (name, dialect) in [("openai", Dialect::OpenAi), ("anthropic", Dialect::Anthropic)] {
+            let mut upstream = Upstream::new(
+                name,
+                dialect,
+                format!("{}/v1", up.url().trim_end_matches("/v1")).parse().unwrap(),
+            );
+            upstream.api_key = Some("provider-secret".to_owned().into());
+            (plan.upstream)(&mut upstream);
+            config.upstreams.push(upstream);
+        }
+        (plan.config)(&mut config);
+        let gateway = Gateway::new(config, Arc::clone(&admission), Arc::clone(&metrics)).unwrap();
+        let stop = watch::Sender::new(false);
+        let serving = tokio::spawn(gateway.serve(listener, stop.subscribe()));
+        let running = Arc::clone(&admission);
+        let stopped = stop.subscribe();
+        tokio::spawn(async move { running.run(stopped).await });
+        let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+        let limits = u32::try_from(plan.limits.len()).unwrap();
+        Self { up, addr, admission, engine, metrics, stop, serving, limits, client }
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let mut request = http::Request::builder().method(method).uri(format!("http://{}{path}", self.addr));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.client.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer { status: head.status, headers: head.headers, body }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        let headers = [("authorization", "Bearer tb_test_key"), ("content-type", "application/json")];
+        self.send("POST", path, &headers, body.to_string()).await
+    }
+
+    pub(crate) async fn chat(&self, body: &Value) -> Answer {
+        self.post("/v1/chat/completions", body).await
+    }
+
+    /// A stream of which the head was read; the body is the caller's to read or drop.
+    pub(crate) async fn open_stream(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> http::Response<hyper::body::Incoming> {
+        // A client of its own, so that dropping the body closes the connection.
+        let client: Client<HttpConnector, Full<Bytes>> =
+            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(HttpConnector::new());
+        let request = http::Request::post(format!("http://{}{path}", self.addr))
+            .header("authorization", format!("Bearer {API_KEY}"))
+            .body(Full::new(Bytes::from(body.to_string())))
+            .unwrap();
+        client.request(request).await.unwrap()
+    }
+
+    /// Posted and held of the account a limit (by its index) counts in.
+    pub(crate) async fn balance(&self, limit: u32) -> (i64, i64) {
+        let snapshot = self.admission.snapshot();
+        let rule = snapshot.catalog.rule(LimitId(limit)).unwrap();
+        let (shard, account) = account_of(&snapshot, LimitId(limit), &rule.limit.scope);
+        let reply = self.engine.balances(shard, &[account]).await.unwrap();
+        reply.value[0].as_ref().map_or((0, 0), |b| (b.standing.posted, b.standing.held))
+    }
+
+    /// Held on all limits together; negative amounts would show.
+    pub(crate) async fn held(&self) -> i64 {
+        let mut sum = 0;
+        for limit in 0..self.limits {
+            sum += self.balance(limit).await.1.abs();
+        }
+        sum
+    }
+
+    /// Waits until nothing is held any more.
+    pub(crate) async fn settled(&self) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while self.held().await != 0 {
+            assert!(tokio::time::Instant::now() < deadline, "something stays held");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    pub(crate) async fn until(&self, what: &str, mut reached: impl FnMut() -> bool) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while !reached() {
+            assert!(tokio::time::Instant::now() < deadline, "waited in vain until {what}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// The journal's records with their bodies, in the order they were written, over all shards.
+    pub(crate) async fn journal(&self) -> Vec<(JournalRecord, EntryBody)> {
+        let mut all = Vec::new();
+        for shard in self.engine.shards() {
+            for record in self.engine.journal_read(shard, Cursor(0), 10_000).await.unwrap().value {
+                let body = EntryBody::decode(&record.body).unwrap();
+                all.push((record, body));
+            }
+        }
+        all.sort_by_key(|(record, _)| (record.ended, record.id, record.seq));
+        all
+    }
+
+    /// Expires what is due, everywhere.
+    pub(crate) async fn sweep(&self) -> usize {
+        let mut expired = 0;
+        for shard in self.engine.shards() {
+            let due = self.engine.due(shard, 10_000).await.unwrap().value;
+            let calls: Vec<ExpireCall> =
+                due.into_iter().map(|d| ExpireCall { claim: d.claim, subjects: d.subjects }).collect();
+            expired += self.engine.expire(&calls).await.unwrap().value.len();
+        }
+        expired
+    }
+}
+
+fn account_of(snapshot: &Snapshot, limit: LimitId, scope: &Scope) -> (Shard, AccountId) {
+    let catalog = &snapshot.catalog;
+    let key = catalog.keys().first().unwrap();
+    for model in catalog.models() {
+        let call = tollbook_policy::Call { key, service: None, user: None, model: &model.id };
+        let mut bindings = vec![("acme".to_owned(), catalog.resolve(&call, 0).unwrap())];
+        bindings.extend(model.pools.iter().map(|p| (p.clone(), catalog.resolve_pool(p, &model.id, 0))));
+        for (id, binding) in bindings {
+            let found = binding.accounts.iter().find(|a| a.limits.iter().any(|l| l.id == limit));
+            if let Some(found) = found {
+                return (tollbook_admission::shard(&id), found.account);
+            }
+        }
+    }
+    panic!("limit {limit:?} of {scope} binds no call");
+}
+
+fn snapshot(plan: &Plan) -> Snapshot {
+    let hash = ApiKeyHash::new(None);
+    let key = |id: &str, api_key: &str| Key {
+        tenant: "acme".into(),
+        project: "web".into(),
+        id: id.into(),
+        secrets: vec![Secret { digest: hash.digest(api_key), expires_at: None }],
+        disabled: false,
+        expires_at: None,
+        models: None,
+        service: None,
+    };
+    let model = |id: &str, pool: &str| Model { id: id.into(), aliases: Vec::new(), pools: vec![pool.into()] };
+    let draft = Draft {
+        tenants: vec![Tenant { id: "acme".into(), disabled: false }],
+        projects: vec![Project { tenant: "acme".into(), id: "web".into(), disabled: false }],
+        keys: vec![key("k1", API_KEY), key("k2", OTHER_API_KEY)],
+        pools: vec![
+            Pool { id: "openai/gpt".into(), meter: MeterPair::PLAIN },
+            Pool { id: "anthropic/claude".into(), meter: MeterPair::PLAIN },
+        ],
+        models: vec![model("gpt", "openai/gpt"), model("claude", "anthropic/claude")],
+        limits: plan.limits.clone(),
+        ..Draft::default()
+    };
+    let catalog = Catalog::new(draft).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let target = |pool: &str, upstream: &str, model: &str| Target {
+        pool: pool.into(),
+        upstream: upstream.into(),
+        model: model.into(),
+    };
+    let plans = |dialect, target| ModelPlan { dialect, targets: vec![target], facts: plan.facts };
+    let models = BTreeMap::from([
+        ("gpt".to_owned(), plans(Dialect::OpenAi, target("openai/gpt", "openai", "gpt-upstream"))),
+        (
+            "claude".to_owned(),
+            plans(Dialect::Anthropic, target("anthropic/claude", "anthropic", "claude-upstream")),
+        ),
+    ]);
+    let mut prices = PriceBook { version: 1, models: BTreeMap::new(), default: None };
+    if plan.priced {
+        prices.default = Some(fixture_price());
+    }
+    Snapshot { generation: 1, catalog, prices, models, api_key_hash: hash }
+}
+
+/// Price list `fx-1` of the field cases, currency units per million.
+fn fixture_price() -> Price {
+    let text = |t: &str| Some(t.to_owned());
+    let rates = RatesDraft {
+        input: text("2"),
+        output: text("10"),
+        cache_read: text("0.2"),
+        cache_write_5m: text("2.5"),
+        cache_write_1h: text("4"),
+        audio_output: text("12"),
+        ..RatesDraft::default()
+    };
+    Price::new(&PriceDraft { rates, web_search: text("0.01"), ..PriceDraft::default() }).unwrap()
+}
+
+/// A chat request.
+pub(crate) fn ask(text: &str) -> Value {
+    json!({ "model": "gpt", "messages": [{ "role": "user", "content": text }] })
+}
+
+pub(crate) fn ask_stream(text: &str) -> Value {
+    let mut body = ask(text);
+    body["stream"] = json!(true);
+    body
+}
+
+/// What the provider really used for its n-th call: input and output.
+pub(crate) fn used(call: &tollbook_mock_upstream::Recorded) -> (u64, u64) {
+    (call.generated.input, call.generated.output)
+}

@@ -32,6 +32,16 @@ pub(super) enum How<'a> {
     },
 }
 
+/// What an end does besides its postings.
+pub(super) struct Effects {
+    /// Per leg.
+    pub(super) overrun: Vec<u64>,
+    /// What the attempt has charged to quotas.
+    pub(super) charges: Vec<Posted>,
+    /// Legs whose `requests` could not be given back in full.
+    pub(super) dropped: u64,
+}
+
 /// How a claim on an expired reservation corrects it.
 #[derive(Clone, Copy)]
 enum Late<'a> {
@@ -110,26 +120,21 @@ impl Book {
             self.posts = posts;
             return Ok(None);
         };
-        let (overrun, posted) = self.effects(now, live, how, &mut posts);
-        let settled = Settled { before: Met::Held, overrun, posted, admitted: live.admitted };
+        let Effects { overrun, charges, dropped } = self.effects(now, live, how, &mut posts);
+        let settled = Settled { before: Met::Held, overrun, posted: charges, admitted: live.admitted };
         let event = Event::Ended(Ended { now, id, attempt, end, posted: &posts, learned });
         log.append(&event).map_err(|_| Refusal::LogFull)?;
         self.apply(&event);
+        self.alarms.dropped_refunds += dropped;
         self.posts = posts;
         Ok(Some(settled))
     }
 
-    /// What an end posts per leg, into `posts`; the overrun per leg, and the quotas' charges.
-    pub(super) fn effects(
-        &self,
-        now: Micros,
-        live: &Live,
-        how: How<'_>,
-        posts: &mut Vec<i64>,
-    ) -> (Vec<u64>, Vec<Posted>) {
+    /// What an end posts per leg, into `posts`, and what it says.
+    pub(super) fn effects(&self, now: Micros, live: &Live, how: How<'_>, posts: &mut Vec<i64>) -> Effects {
         posts.clear();
         let mut overrun = Vec::with_capacity(live.legs.len());
-        let mut charges = Vec::new();
+        let (mut charges, mut dropped) = (Vec::new(), 0);
         for (index, leg) in live.legs.iter().enumerate() {
             let Some(account) = self.accounts.get(leg.slot) else {
                 posts.push(0);
@@ -139,7 +144,9 @@ impl Book {
             let (post, over, charge) = match account.measure {
                 Measure::Concurrency => (0, 0, 0),
                 Measure::Requests => {
-                    let refund = how.refunds(leg).min(account.refundable(now, leg.place));
+                    let wanted = how.refunds(leg);
+                    let refund = if wanted == 0 { 0 } else { wanted.min(account.refundable(now, leg.place)) };
+                    dropped += u64::from(refund < wanted);
                     let kept = if how.moves(leg) { 0 } else { signed(leg.decided) - signed(refund) };
                     (-signed(refund), 0, kept)
                 }
@@ -154,7 +161,7 @@ impl Book {
                 charges.push(Posted { account: account.id, period: leg.place, amount: charge });
             }
         }
-        (overrun, charges)
+        Effects { overrun, charges, dropped }
     }
 
     /// A claim on a reservation that is not live: the one correction of an expired one, or nothing.

@@ -6,7 +6,7 @@
 
 use super::Book;
 use super::check::check_actual;
-use super::end::How;
+use super::end::{Effects, How};
 use super::plan::{Ending, Plan, Recalendar};
 use crate::command::Rebook;
 use crate::event::{Ended, Event, Log};
@@ -59,8 +59,9 @@ impl Book {
             return Ok((Verdict::Recalendar, None));
         }
         let mut posts = Vec::new();
-        let (overrun, posted) = self.effects(now, live, How::Moved { actual, onto: &plan.legs }, &mut posts);
-        let settled = Settled { before: Met::Held, overrun, posted, admitted: live.admitted };
+        let how = How::Moved { actual, onto: &plan.legs };
+        let Effects { overrun, charges, dropped } = self.effects(now, live, how, &mut posts);
+        let settled = Settled { before: Met::Held, overrun, posted: charges, admitted: live.admitted };
         self.alarms.negative_held += plan.negative_held;
         if let Some(denial) = self.denial(now, reserve, plan) {
             return Ok((Verdict::Deny(denial), None));
@@ -76,6 +77,7 @@ impl Book {
         let event = Event::Rebooked { ended, reserved: self.reserved(now, reserve, plan) };
         log.append(&event).map_err(|_| Refusal::LogFull)?;
         self.apply(&event);
+        self.alarms.dropped_refunds += dropped;
         Ok((self.admitted(now, reserve), Some(settled)))
     }
 

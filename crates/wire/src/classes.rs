@@ -7,6 +7,10 @@
 /// A run of letters, digits and `+/=_-` of at least this length with `DENSE_DIGITS` digits is an id, base64 or hex.
 const DENSE_RUN: u64 = 16;
 const DENSE_DIGITS: u64 = 3;
+/// Bytes that are looked at as one by vector code; at most 255, so that a count fits a byte.
+const BLOCK: usize = 128;
+/// Parts up to this length are counted byte by byte.
+const SMALL: usize = 16;
 
 /// Characters by class; `bytes` is the UTF-8 length of all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -171,57 +175,100 @@ impl Classifier {
     }
 
     fn close(&mut self, len: u64, digits: u64) {
-        if len >= DENSE_RUN && digits >= DENSE_DIGITS && digits < len {
-            self.classes.ascii = self.classes.ascii.saturating_sub(len - digits);
-            self.classes.digits = self.classes.digits.saturating_sub(digits);
-            self.classes.dense += len;
+        if is_dense(len, digits) {
+            self.move_to_dense(len, digits);
         }
     }
 
+    fn move_to_dense(&mut self, len: u64, digits: u64) {
+        self.classes.ascii = self.classes.ascii.saturating_sub(len - digits);
+        self.classes.digits = self.classes.digits.saturating_sub(digits);
+        self.classes.dense += len;
+    }
+
     fn ascii(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
+        if bytes.len() <= SMALL {
+            for b in bytes {
+                self.byte(*b);
+            }
             return;
         }
-        let digits = digits_in(bytes);
-        self.classes.digits += digits;
-        self.classes.ascii += count(bytes.len()) - digits;
+        self.classes.ascii += count(bytes.len());
         // Whatever is open goes on at the front and is closed where it stops.
-        let front = if self.run == 0 { 0 } else { run_from(bytes) };
-        let (head, body) = bytes.split_at(front);
-        if front > 0 || self.run > 0 {
+        if self.run > 0 {
+            let front = run_from(bytes);
+            let (head, body) = bytes.split_at(front);
             self.run += count(front);
-            self.run_digits += digits_in(head);
+            self.run_digits += self.take_digits(head);
             if body.is_empty() {
                 return;
             }
             self.end();
+            self.runs(body);
+        } else {
+            self.runs(bytes);
         }
-        self.runs(body);
     }
 
-    /// Finds every long run in `bytes`; the one that touches the end stays open.
+    fn byte(&mut self, b: u8) {
+        if word(b) == 0 {
+            if self.run > 0 {
+                self.end();
+            }
+            self.classes.ascii += 1;
+        } else if b.is_ascii_digit() {
+            self.run += 1;
+            self.run_digits += 1;
+            self.classes.digits += 1;
+        } else {
+            self.run += 1;
+            self.classes.ascii += 1;
+        }
+    }
+
+    /// Moves the digits of `bytes`, so far counted as plain ASCII, to their own class.
+    fn take_digits(&mut self, bytes: &[u8]) -> u64 {
+        let digits = digits_in(bytes);
+        self.classes.digits += digits;
+        self.classes.ascii = self.classes.ascii.saturating_sub(digits);
+        digits
+    }
+
+    /// Finds every dense run in `bytes`; the run that touches the end stays open.
     fn runs(&mut self, bytes: &[u8]) {
         let back = bytes.iter().rev().take_while(|b| word(**b) != 0).count();
         let (closed, open) = bytes.split_at(bytes.len() - back);
         self.run = count(back);
-        self.run_digits = digits_in(open);
-        // A run of 15 or more covers at least one aligned block of eight.
-        let mut done = 0;
-        for (n, block) in closed.chunks_exact(8).enumerate() {
-            let at = n * 8;
-            if at < done || !all_words(block) {
+        self.run_digits = self.take_digits(open);
+        // A dense run holds digits, and most blocks of prose hold none: only runs around a digit are looked at.
+        let (mut done, mut dense_len, mut dense_digits) = (0, 0, 0);
+        for (n, block) in closed.chunks(BLOCK).enumerate() {
+            if self.take_digits(block) == 0 {
                 continue;
             }
-            let (before, after) = closed.split_at(at);
-            let left = before.iter().rev().take_while(|b| word(**b) != 0).count();
-            let right = run_from(after);
-            done = at + right;
-            if left + right >= 16 {
+            for (m, b) in block.iter().enumerate() {
+                let at = n * BLOCK + m;
+                if at < done || !b.is_ascii_digit() {
+                    continue;
+                }
+                let (before, after) = closed.split_at(at);
+                let left = before.iter().rev().take_while(|b| word(**b) != 0).count();
+                done = at + run_from(after);
                 let run = closed.get(at - left..done).unwrap_or_default();
-                self.close(count(run.len()), digits_in(run));
+                let (len, digits) = (count(run.len()), digits_in(run));
+                if is_dense(len, digits) {
+                    dense_len += len;
+                    dense_digits += digits;
+                }
             }
         }
+        self.move_to_dense(dense_len, dense_digits);
     }
+}
+
+/// A run of digits alone is a number, not an id.
+fn is_dense(len: u64, digits: u64) -> bool {
+    len >= DENSE_RUN && digits >= DENSE_DIGITS && digits < len
 }
 
 fn count(n: usize) -> u64 {
@@ -231,14 +278,10 @@ fn count(n: usize) -> u64 {
 /// 1 for a character that ids, base64 and hex are made of. Without branches, for the vector unit.
 #[inline]
 fn word(b: u8) -> u8 {
-    let letter = (b | 0x20).wrapping_sub(b'a') < 26;
-    let digit = b.wrapping_sub(b'0') < 10;
-    u8::from(letter | digit | (b == b'+') | (b == b'/') | (b == b'=') | (b == b'_') | (b == b'-'))
-}
-
-#[inline]
-fn all_words(block: &[u8]) -> bool {
-    block.iter().fold(1, |all, b| all & word(*b)) == 1
+    let letter = u8::from((b | 0x20).wrapping_sub(b'a') < 26);
+    let digit = u8::from(b.wrapping_sub(b'0') < 10);
+    let sign = |s: u8| u8::from(b == s);
+    letter | digit | sign(b'+') | sign(b'/') | sign(b'=') | sign(b'_') | sign(b'-')
 }
 
 fn run_from(bytes: &[u8]) -> usize {
@@ -248,7 +291,7 @@ fn run_from(bytes: &[u8]) -> usize {
 #[inline]
 fn digits_in(bytes: &[u8]) -> u64 {
     bytes
-        .chunks(128)
+        .chunks(BLOCK)
         .map(|block| u64::from(block.iter().map(|b| u8::from(b.wrapping_sub(b'0') < 10)).sum::<u8>()))
         .sum()
 }
@@ -331,12 +374,12 @@ mod tests {
             at.retain(|n| text.is_char_boundary(*n));
             at.sort_unstable();
             let mut counter = Classifier::default();
+            at.push(text.len());
             let mut from = 0;
             for n in at {
-                counter.part(&text[from..n]);
+                counter.part(text.get(from..n).unwrap());
                 from = n;
             }
-            counter.part(&text[from..]);
             counter.end();
             prop_assert_eq!(counter.classes(), want);
         }

@@ -67,6 +67,7 @@ impl Sink for Visitor<'_> {
 }
 
 /// Walks the values of a body that make up the input.
+#[derive(Debug)]
 pub(crate) struct Walk<S> {
     pub(crate) sink: S,
     pub(crate) content: Content,
@@ -169,7 +170,7 @@ impl<S: Sink> Walk<S> {
         })
     }
 
-    fn message_member(&mut self, json: &mut Json<'_>, key: &str) -> Step {
+    pub(crate) fn message_member(&mut self, json: &mut Json<'_>, key: &str) -> Step {
         match key {
             "content" => self.parts(json),
             "name" => {
@@ -183,7 +184,7 @@ impl<S: Sink> Walk<S> {
             "function_call" => self.tool_call(json),
             "refusal" | "reasoning_content" | "reasoning" => self.text(json),
             "cache_control" => self.cache_control(json),
-            _ => json.skip().map(drop),
+            _ => json.skip(),
         }
     }
 
@@ -192,7 +193,7 @@ impl<S: Sink> Walk<S> {
             key.with(|key| match key {
                 "function" | "custom" => self.tool_call(json),
                 "name" | "arguments" | "input" => self.text(json),
-                _ => json.skip().map(drop),
+                _ => json.skip(),
             })
         })
         .map(drop)
@@ -243,7 +244,7 @@ impl<S: Sink> Walk<S> {
             "cache_control" => self.cache_control(json),
             // Names of things and material that providers do not count as input.
             "id" | "tool_use_id" | "tool_call_id" | "is_error" | "signature" | "citations" | "file_id" => {
-                json.skip().map(drop)
+                json.skip()
             }
             _ => self.text(json),
         }
@@ -276,7 +277,7 @@ impl<S: Sink> Walk<S> {
                     Ok(())
                 }
                 "content" => self.parts(json),
-                _ => json.skip().map(drop),
+                _ => json.skip(),
             })
         })?;
         part.source = Some(source);
@@ -351,7 +352,7 @@ impl<S: Sink> Walk<S> {
                     Ok(())
                 }
                 "cache_control" => self.cache_control(json),
-                "strict" | "max_uses" | "defer_loading" | "allowed_callers" => json.skip().map(drop),
+                "strict" | "max_uses" | "defer_loading" | "allowed_callers" => json.skip(),
                 _ => self.text(json),
             })
         })
@@ -371,7 +372,7 @@ impl<S: Sink> Walk<S> {
                 word = json.string_or_skip()?.map(|kind| kind.with(forced));
                 return Ok(());
             }
-            json.skip().map(drop)
+            json.skip()
         })?;
         self.content.tool_choice_forced |= object && word.unwrap_or(true);
         Ok(())

@@ -6,7 +6,6 @@
 //! stands for U+FFFD instead of failing.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 /// Deepest nesting of arrays and objects.
 pub const DEPTH_MAX: u32 = 64;
@@ -214,7 +213,8 @@ impl<'a> Json<'a> {
         self.enter()?;
         self.space();
         if self.here() == Some(b'}') {
-            return self.leave();
+            self.leave();
+            return Ok(());
         }
         loop {
             self.space();
@@ -231,7 +231,10 @@ impl<'a> Json<'a> {
             self.space();
             match self.here() {
                 Some(b',') => self.at += 1,
-                Some(b'}') => return self.leave(),
+                Some(b'}') => {
+                    self.leave();
+                    return Ok(());
+                }
                 _ => return self.fault("expected a comma or a closing brace"),
             }
         }
@@ -249,14 +252,18 @@ impl<'a> Json<'a> {
         self.enter()?;
         self.space();
         if self.here() == Some(b']') {
-            return self.leave();
+            self.leave();
+            return Ok(());
         }
         loop {
             each(self)?;
             self.space();
             match self.here() {
                 Some(b',') => self.at += 1,
-                Some(b']') => return self.leave(),
+                Some(b']') => {
+                    self.leave();
+                    return Ok(());
+                }
                 _ => return self.fault("expected a comma or a closing bracket"),
             }
         }
@@ -271,10 +278,9 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), Fault> {
+    fn leave(&mut self) {
         self.depth = self.depth.saturating_sub(1);
         self.at += 1;
-        Ok(())
     }
 
     pub(crate) fn string(&mut self) -> Result<Str<'a>, Fault> {
@@ -399,19 +405,16 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
-    /// Checks and passes over one value; answers where it stands.
-    pub(crate) fn skip(&mut self) -> Result<Range<usize>, Fault> {
-        let kind = self.kind()?;
-        let start = self.at;
-        match kind {
-            Kind::Object => self.object(|json, _| json.skip().map(drop))?,
-            Kind::Array => self.array(|json| json.skip().map(drop))?,
-            Kind::String => drop(self.string()?),
-            Kind::Number => drop(self.number()?),
-            Kind::Bool => drop(self.boolean()?),
-            Kind::Null => self.null()?,
+    /// Checks and passes over one value.
+    pub(crate) fn skip(&mut self) -> Result<(), Fault> {
+        match self.kind()? {
+            Kind::Object => self.object(|json, _| json.skip()),
+            Kind::Array => self.array(Self::skip),
+            Kind::String => self.string().map(drop),
+            Kind::Number => self.number().map(drop),
+            Kind::Bool => self.boolean().map(drop),
+            Kind::Null => self.null(),
         }
-        Ok(start..self.at)
     }
 
     /// A string, or nothing for any other value.
@@ -464,7 +467,7 @@ fn quote_or_escape(rest: &[u8]) -> Option<usize> {
 #[inline]
 fn has_control(bytes: &[u8]) -> bool {
     // No early exit inside a block, so that it becomes vector code.
-    bytes.chunks(256).any(|block| block.iter().fold(false, |seen, b| seen | (*b < 0x20)))
+    bytes.chunks(256).any(|block| block.iter().fold(0, |seen, b| seen | u8::from(*b < 0x20)) != 0)
 }
 
 #[cfg(test)]
@@ -474,7 +477,7 @@ mod tests {
 
     fn accepts(body: &[u8]) -> bool {
         let Ok(mut json) = Json::strict(body) else { return false };
-        json.skip().and_then(|_| json.end()).is_ok()
+        json.skip().and_then(|()| json.end()).is_ok()
     }
 
     fn decoded(body: &str) -> String {

@@ -6,26 +6,43 @@
 //! time is linear in the input and memory per stream is bounded; no input panics.
 //! Knows no sockets, no runtime, no clock and no money.
 
+mod answer;
+mod body;
 mod classes;
 mod content;
 mod error;
+mod instant;
 mod json;
 mod media;
+mod meter;
+mod models;
 mod number;
+mod problem;
+mod refusal;
+mod relay;
 mod request;
 mod splice;
+mod sse;
 mod surface;
 mod usage;
 mod usage_anthropic;
 mod usage_openai;
 
+pub use answer::{StopUsage, done_marker, keepalive, stop_at_limit};
+pub use body::{BodyMeter, read_usage};
 pub use classes::Classes;
 pub use content::{Content, IMAGES_MAX};
 pub use error::{At, DecodeError, Side};
 pub use json::DEPTH_MAX;
 pub use media::{Detail, Image, SIDE_MAX};
+pub use meter::{Meter, Seen, UpstreamErrorFacts};
+pub use models::{model_body, models_body};
 pub use number::USAGE_FIELD_MAX;
+pub use problem::{ErrorDetail, ErrorKind, error_body, error_event};
+pub use refusal::{Refusal, RefusalClass, WAIT_MS_MAX, classify_refusal};
+pub use relay::{StreamEnd, StreamError, StreamRelay};
 pub use request::{CHOICES_MAX, MODEL_BYTES_MAX, OUTPUT_CAP_MAX, Request, decode_request, visit_text};
 pub use splice::{Changes, Edit, apply_edits, edited_len, edits};
+pub use sse::{EVENT_BYTES_MAX, SseEvent, SseItem, SseReader};
 pub use surface::{Dialect, Surface};
 pub use usage::{Anomalies, Usage};

@@ -185,8 +185,10 @@ impl<'a> Head<'a> {
                 self.service_tier = json.string_or_skip()?.map(|tier| tier.decode());
                 Ok(())
             }
-            ("tools", _) => walk.tools(json),
-            ("tool_choice", _) => walk.tool_choice(json),
+            ("tools", _) | ("functions", Surface::Chat) => walk.tools(json),
+            ("tool_choice", _) | ("function_call", Surface::Chat) => walk.tool_choice(json),
+            ("response_format" | "documents", Surface::Chat)
+            | ("output_config" | "output_format", Surface::Messages) => walk.text(json),
             ("max_completion_tokens", Surface::Chat) => {
                 let (cap, spot) = cap(json, "max_completion_tokens")?;
                 self.caps[1] = cap;
@@ -195,17 +197,13 @@ impl<'a> Head<'a> {
             }
             ("n", Surface::Chat) => self.choices(json),
             ("stream_options", Surface::Chat) => self.stream_options(json),
-            ("functions", Surface::Chat) => walk.tools(json),
-            ("function_call", Surface::Chat) => walk.tool_choice(json),
-            ("response_format" | "documents", Surface::Chat) => walk.text(json),
             ("web_search_options", Surface::Chat) => {
-                walk.web_search |= json.object_or_skip(|json, _| json.skip().map(drop))?;
+                walk.web_search |= json.object_or_skip(|json, _| json.skip())?;
                 Ok(())
             }
             ("system", Surface::Messages) => walk.parts(json),
-            ("output_config" | "output_format", Surface::Messages) => walk.text(json),
             ("cache_control", Surface::Messages) => walk.cache_control(json),
-            _ => json.skip().map(drop),
+            _ => json.skip(),
         }
     }
 
@@ -239,13 +237,16 @@ impl<'a> Head<'a> {
         let kind = json.kind()?;
         let start = json.at();
         match kind {
-            Kind::Null => self.spots.stream_options = Some(StreamOptions::Null(json.skip()?)),
+            Kind::Null => {
+                json.null()?;
+                self.spots.stream_options = Some(StreamOptions::Null(start..json.at()));
+            }
             Kind::Object => {
                 let (mut empty, mut include_usage) = (true, None);
                 json.object(|json, key| {
                     empty = false;
                     if !key.with(|key| key.eq_ignore_ascii_case("include_usage")) {
-                        return json.skip().map(drop);
+                        return json.skip();
                     }
                     if include_usage.is_some() || key.with(|key| key != "include_usage") {
                         let what = "holds include_usage twice or misspelt";

@@ -45,7 +45,7 @@ impl Figures {
                 "cache_creation" | "output_tokens_details" | "server_tool_use" => {
                     return json.object_or_skip(|json, key| out.detail(json, &key.decode(), odd)).map(drop);
                 }
-                _ => return json.skip().map(drop),
+                _ => return json.skip(),
             };
             *slot = odd.take(Reading::of(json)?);
             Ok(())
@@ -59,7 +59,7 @@ impl Figures {
             "ephemeral_1h_input_tokens" => &mut self.write_1h,
             "thinking_tokens" => &mut self.thinking,
             "web_search_requests" => &mut self.web_searches,
-            _ => return json.skip().map(drop),
+            _ => return json.skip(),
         };
         *slot = odd.take(Reading::of(json)?);
         Ok(())

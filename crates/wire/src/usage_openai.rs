@@ -58,7 +58,7 @@ impl Figures {
                         .object_or_skip(|json, key| out.completion_detail(json, &key.decode(), odd))
                         .map(drop);
                 }
-                _ => return json.skip().map(drop),
+                _ => return json.skip(),
             };
             keep(slot, odd.take(Reading::of(json)?));
             Ok(())
@@ -72,7 +72,7 @@ impl Figures {
             "cache_write_tokens" => &mut self.cache_write,
             "audio_tokens" => &mut self.audio_input,
             "image_tokens" => &mut self.image_input,
-            _ => return json.skip().map(drop),
+            _ => return json.skip(),
         };
         keep(slot, odd.take(Reading::of(json)?));
         Ok(())
@@ -87,7 +87,7 @@ impl Figures {
         let slot = match key {
             "reasoning_tokens" => &mut self.reasoning,
             "audio_tokens" => &mut self.audio_output,
-            _ => return json.skip().map(drop),
+            _ => return json.skip(),
         };
         keep(slot, odd.take(Reading::of(json)?));
         Ok(())

@@ -1,1 +1,19 @@
+//! The wire room from outside, by its public API.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::format_collect,
+    reason = "a test may fail loudly, and its helpers with it"
+)]
+
+mod answers;
+mod kit;
+mod refusals;
+mod requests;
+mod sse;
+mod transcripts;
+mod usage;

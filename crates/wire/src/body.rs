@@ -1,0 +1,122 @@
+//! Reads a whole JSON answer: usage, text, ends and errors.
+//!
+//! Failure is a fact, not an error: a body that is no JSON object says so (`json: false`) and has no usage.
+
+use crate::classes::{Classes, Classifier};
+use crate::content::Walk;
+use crate::json::{Fault, Json, Kind};
+use crate::meter::{UpstreamErrorFacts, error_member, keep_word, read_error};
+use crate::surface::Surface;
+use crate::usage::{Anomalies, Usage, bump};
+use crate::{usage_anthropic, usage_openai};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BodyMeter {
+    /// The body is one JSON object.
+    pub json: bool,
+    pub usage: Option<Usage>,
+    pub output: Classes,
+    /// A finish or stop reason was given.
+    pub finish_seen: bool,
+    /// The body is an error, whatever its status says (B147).
+    pub error: Option<UpstreamErrorFacts>,
+    pub anomalies: Anomalies,
+    pub service_tier: Option<String>,
+}
+
+/// Meters an answer that came in one piece.
+pub fn read_usage(surface: Surface, body: &[u8]) -> BodyMeter {
+    let mut out = BodyMeter::default();
+    let text = String::from_utf8_lossy(body);
+    let mut walk = Walk::new(Classifier::default());
+    let mut json = Json::lax(&text);
+    let read = out.object(surface, &mut json, &mut walk).and_then(|()| json.end());
+    out.output = walk.sink.classes();
+    out.json = read.is_ok();
+    if !out.json {
+        bump(&mut out.anomalies.unparsable);
+    }
+    out
+}
+
+impl BodyMeter {
+    fn object(
+        &mut self,
+        surface: Surface,
+        json: &mut Json<'_>,
+        walk: &mut Walk<Classifier>,
+    ) -> Result<(), Fault> {
+        // A flat error: the members of `error` stand beside `"object":"error"`.
+        let mut flat = UpstreamErrorFacts::default();
+        let mut is_error = false;
+        json.object(|json, key| {
+            match (key.raw(), surface) {
+                ("usage", _) => self.usage(surface, json)?,
+                ("error", _) => self.error = read_error(json)?,
+                ("choices", Surface::Chat) => {
+                    json.array_or_skip(|json| self.choice(json, walk))?;
+                }
+                ("content", Surface::Messages) => walk.parts(json)?,
+                ("stop_reason", Surface::Messages) => {
+                    self.finish_seen |= json.string_or_skip()?.is_some_and(|why| !why.is_empty());
+                }
+                ("object", _) => {
+                    is_error |= json.string_or_skip()?.is_some_and(|kind| kind.raw() == "error");
+                }
+                ("service_tier", _) => {
+                    let mut tier = String::new();
+                    keep_word(&mut tier, json)?;
+                    self.service_tier = Some(tier).filter(|tier| !tier.is_empty());
+                }
+                (name @ ("type" | "code" | "message"), _) => error_member(&mut flat, json, name)?,
+                _ => json.skip()?,
+            }
+            Ok(())
+        })?;
+        if self.error.is_none() && (is_error || flat.kind == "error") {
+            self.error = Some(flat);
+        }
+        Ok(())
+    }
+
+    fn usage(&mut self, surface: Surface, json: &mut Json<'_>) -> Result<(), Fault> {
+        let odd = &mut self.anomalies;
+        self.usage = match surface {
+            Surface::Chat => usage_openai::Figures::read(json, odd)?.and_then(|figures| figures.resolve(odd)),
+            Surface::Messages => {
+                let figures = usage_anthropic::Figures::read(json, odd)?;
+                // Merging into nothing applies the same rules as in a stream.
+                let mut merged = usage_anthropic::Figures::default();
+                figures.and_then(|figures| {
+                    merged.merge(&figures);
+                    merged.resolve(true, odd)
+                })
+            }
+        };
+        Ok(())
+    }
+
+    fn choice(&mut self, json: &mut Json<'_>, walk: &mut Walk<Classifier>) -> Result<(), Fault> {
+        json.object_or_skip(|json, key| {
+            match key.raw() {
+                "message" => {
+                    let mut reasoned = false;
+                    json.object_or_skip(|json, key| match key.raw() {
+                        "reasoning" | "reasoning_content" if reasoned => json.skip(),
+                        name @ ("reasoning" | "reasoning_content") => {
+                            reasoned = json.kind()? == Kind::String;
+                            walk.message_member(json, name)
+                        }
+                        name => walk.message_member(json, name),
+                    })?;
+                }
+                "finish_reason" => {
+                    self.finish_seen |= json.string_or_skip()?.is_some_and(|why| !why.is_empty());
+                }
+                _ => json.skip()?,
+            }
+            Ok(())
+        })
+        .map(drop)
+    }
+}

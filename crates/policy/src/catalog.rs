@@ -201,6 +201,10 @@ impl Catalog {
         self.services.get(&key).filter(|service| !service.disabled)
     }
 
+    pub fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.values()
+    }
+
     pub fn pool(&self, id: &str) -> Option<&Pool> {
         self.pools.get(id)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sqlx::sqlite::SqliteRow;
 use tollbook_ledger::{AccountId, Posted, ReservationId};
 use tollbook_store::{
-    Answer, Appended, Entry, EntryPlace, Journal, PAGE_MAX, Page, PostedSum, Span, StoreError,
+    Answer, Appended, Entry, EntryPlace, Journal, Name, PAGE_MAX, Page, PostedSum, Span, StoreError,
     StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
 };
 
@@ -14,7 +14,7 @@ use crate::error::not_applied;
 use crate::line::stored;
 use crate::sql::{
     ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, POSTED_BY_PLACE, POSTED_SUM, POSTED_SUMS,
-    TOTAL_LIST, USAGE_BY_POOL, USAGE_BY_TENANT,
+    TOTAL_LIST, USAGE_BY_POOL, USAGE_BY_TENANT, USER_LIST,
 };
 use crate::{SqliteStore, row};
 
@@ -129,10 +129,33 @@ impl Journal for SqliteStore {
                 .bind(&*query.service)
                 .bind(&*query.user)
                 .bind(&*query.model)
+                .bind(query.without.map(|account| account.subject.0.cast_signed()))
+                .bind(query.without.map(|account| account.name.cast_signed()))
                 .fetch_one(&self.readers)
                 .await
                 .map_err(not_applied)?;
             row::usage_sum(&row).map_err(not_applied)
+        })
+    }
+
+    fn users<'a>(
+        &'a self,
+        tenant: &'a str,
+        admitted: Span,
+        after: &'a str,
+        max: usize,
+    ) -> Answer<'a, Vec<Name>> {
+        Box::pin(async move {
+            let rows = sqlx::query(USER_LIST)
+                .bind(tenant)
+                .bind(stored(admitted.from))
+                .bind(stored(admitted.to))
+                .bind(after)
+                .bind(rows_max(max.clamp(1, PAGE_MAX)))
+                .fetch_all(&self.readers)
+                .await
+                .map_err(not_applied)?;
+            rows.iter().map(|row| row::name(row, "end_user")).collect::<Result<_, _>>().map_err(not_applied)
         })
     }
 }

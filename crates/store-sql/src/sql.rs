@@ -23,6 +23,7 @@ statements!(
     TOTAL_LIST "total_list",
     USAGE_BY_TENANT "usage_by_tenant",
     USAGE_BY_POOL "usage_by_pool",
+    USER_LIST "user_list",
     LIMIT_LIST "limit_list",
     LIMIT_INSERT "limit_insert",
 );

@@ -33,6 +33,15 @@ pub trait Journal: Send + Sync + 'static {
     fn posted_sum(&self, account: AccountId, period: u64) -> Answer<'_, i64>;
     /// What a subject's calls used, by time of admission; the opening of a quota added in mid-period (L16).
     fn usage_sum<'a>(&'a self, query: &'a UsageQuery) -> Answer<'a, UsageSum>;
+    /// End users of a tenant that had calls admitted within a span, in byte order, after a name, at most `max` or
+    /// [`PAGE_MAX`].
+    fn users<'a>(
+        &'a self,
+        tenant: &'a str,
+        admitted: Span,
+        after: &'a str,
+        max: usize,
+    ) -> Answer<'a, Vec<Name>>;
 }
 
 /// What became of a batch.
@@ -130,6 +139,8 @@ pub struct UsageQuery {
     pub model: Name,
     /// By time of admission.
     pub admitted: Span,
+    /// Leave out calls of which an entry posted to this account.
+    pub without: Option<AccountId>,
 }
 
 /// The sum of a subject's calls.

@@ -1,5 +1,5 @@
 -- What calls admitted from ?1 up to but not including ?2 used, on side ?3, found by pool; an empty name matches all.
--- Adjusting entries are no calls.
+-- Calls of which an entry posted to account (?11, ?12) are left out; nulls leave out none.
 SELECT
     coalesce(sum(requests), 0) AS requests, coalesce(sum(input), 0) AS input, coalesce(sum(cached), 0) AS cached,
     coalesce(sum(cache_write), 0) AS cache_write, coalesce(sum(cache_write_1h), 0) AS cache_write_1h,
@@ -9,6 +9,11 @@ SELECT
     coalesce(sum(cost_nano), 0) AS cost_nano
 FROM entry
 WHERE admitted_at >= ?1 AND admitted_at < ?2 AND side = ?3 AND (?4 = '' OR tenant = ?4) AND pool = ?5
-    AND unbooked = 0 AND origin <> 5
+    AND unbooked = 0
     AND (?6 = '' OR project = ?6) AND (?7 = '' OR key_id = ?7) AND (?8 = '' OR service = ?8)
     AND (?9 = '' OR end_user = ?9) AND (?10 = '' OR model_used = ?10)
+    AND NOT EXISTS (
+        SELECT 1 FROM entry AS other JOIN posted ON posted.place = other.place
+        WHERE other.reservation = entry.reservation AND other.side = entry.side
+            AND posted.subject = ?11 AND posted.account = ?12
+    )

@@ -20,6 +20,7 @@ fn of(tenant: &str) -> UsageQuery {
         pool: all(),
         model: all(),
         admitted: Span { from: 0, to: u64::MAX },
+        without: None,
     }
 }
 
@@ -60,20 +61,71 @@ async fn l16_usage_counts_for_the_time_of_admission() {
 }
 
 #[tokio::test]
-async fn l16_usage_sums_every_part_and_leaves_out_what_is_no_call() {
+async fn l16_usage_sums_every_part_and_leaves_out_what_is_unbooked() {
     let (_dir, store) = store().await;
-    let mut adjusted = call(3);
-    adjusted.origin = Origin::Adjusted;
     let mut pool = call(5);
     pool.body.side = Side::Pool;
     let unbooked = Entry { origin: Origin::Unbooked, ..call(4) };
-    store.append(&[call(1), call(2), adjusted, unbooked, pool]).await.unwrap();
+    store.append(&[call(1), call(2), unbooked, pool]).await.unwrap();
     let one = call(1).body;
     let two = UsageSum { requests: 2, usage: one.usage.plus(&one.usage), cost_nano: 16_000 };
     assert_eq!(store.usage_sum(&of("acme")).await, Ok(two));
     assert_eq!(store.usage_sum(&of("nobody")).await, Ok(UsageSum::default()));
     let pools = UsageQuery { side: Side::Pool, pool: Name::from("openai"), ..of("") };
     assert_eq!(requests(&store, &pools).await, 1);
+}
+
+/// Calls that posted to the account are in its balance already; only the others are its opening.
+#[tokio::test]
+async fn l16_calls_that_posted_to_the_account_are_left_out() {
+    let (_dir, store) = store().await;
+    let mut batch: Vec<Entry> = (0..4).map(call).collect();
+    batch[1].posted = vec![leg(1, 2, 100, 15), leg(1, 1, 100, 1)];
+    batch[2].posted = vec![leg(1, 2, 100, 15)];
+    batch[3].posted = Vec::new();
+    // The end of call 4 posted elsewhere, its correction to the account: the whole call is in the balance.
+    batch.push(Entry { posted: vec![leg(1, 9, 100, 1)], ..call(4) });
+    batch.push(Entry {
+        seq: 1,
+        origin: Origin::Late,
+        requests: 0,
+        posted: vec![leg(1, 1, 100, 1)],
+        ..call(4)
+    });
+    store.append(&batch).await.unwrap();
+    let without = |name| UsageQuery { without: Some(leg(1, name, 0, 0).account), ..of("acme") };
+    assert_eq!(requests(&store, &without(1)).await, 2);
+    assert_eq!(requests(&store, &without(2)).await, 3);
+    assert_eq!(requests(&store, &without(3)).await, 5);
+    assert_eq!(requests(&store, &of("acme")).await, 5);
+}
+
+#[tokio::test]
+async fn l16_users_are_told_in_pages_once_each() {
+    let (_dir, store) = store().await;
+    let batch: Vec<Entry> = (0..)
+        .zip(["u3", "u1", "", "u2", "u1", "U1"])
+        .map(|(id, user)| {
+            let mut entry = call(id);
+            entry.body.user = Name::from(user);
+            entry
+        })
+        .collect();
+    store.append(&batch).await.unwrap();
+    let always = Span { from: 0, to: u64::MAX };
+    for max in 1..6 {
+        let mut seen: Vec<Name> = Vec::new();
+        loop {
+            let after = seen.last().cloned().unwrap_or_default();
+            let page = store.users("acme", always, &after, max).await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            seen.extend(page);
+        }
+        assert_eq!(seen.iter().map(|u| &**u).collect::<Vec<_>>(), ["U1", "u1", "u2", "u3"]);
+    }
+    assert!(store.users("acme", Span { from: 0, to: 1 }, "", 9).await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -1,0 +1,32 @@
+//! Background jobs: expire what is due, drain the journal, check held against its holds, open new quotas.
+//!
+//! Invariants: every job is idempotent and without input; a job that dies half-way and one that runs twice leave the
+//! same books. `once` does what there is to do and returns; `run` repeats it until told to stop.
+//! When the engine or the store is away: the job says so in a metric and, now and then, in the log, waits longer, and
+//! goes on where it was. Nothing is lost: the engine keeps an entry until the store has it.
+//! Knows no HTTP, no adapter, no configuration.
+
+mod drain;
+mod drift;
+mod openings;
+mod pace;
+mod record;
+mod sweep;
+
+pub use drain::{DRAIN_EVERY, Drain, Drained};
+pub use drift::{DRIFT_EVERY, Drift, DriftFound};
+pub use openings::{OPENINGS_MAX, OPENINGS_ROUNDS, Opened, Opening, OpeningAmount, Openings, users};
+pub use record::entry;
+pub use sweep::{SWEEP_EVERY, Sweep, Swept};
+
+use tollbook_engine::EngineError;
+use tollbook_store::StoreError;
+
+/// What kept a job from finishing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum JobError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

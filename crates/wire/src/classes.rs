@@ -141,6 +141,10 @@ impl Classifier {
 
     pub(crate) fn part(&mut self, text: &str) {
         self.classes.bytes = self.classes.bytes.saturating_add(count(text.len()));
+        if text.len() <= SMALL && text.is_ascii() {
+            text.bytes().for_each(|b| self.byte(b));
+            return;
+        }
         let mut rest = text;
         loop {
             let (ascii, tail) = rest.split_at(ascii_prefix(rest.as_bytes()));
@@ -150,9 +154,11 @@ impl Classifier {
             }
             self.end();
             let mut chars = tail.chars();
+            let mut han = 0;
             loop {
                 let here = chars.as_str();
                 match chars.next() {
+                    Some('\u{4e00}'..='\u{9fff}') => han += 1,
                     Some(c) if !c.is_ascii() => *self.classes.slot(c) += 1,
                     _ => {
                         rest = here;
@@ -160,6 +166,7 @@ impl Classifier {
                     }
                 }
             }
+            self.classes.han += han;
             if rest.is_empty() {
                 return;
             }

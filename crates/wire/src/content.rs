@@ -146,9 +146,13 @@ impl<S: Sink> Walk<S> {
             }
             Kind::String => {
                 let text = json.string()?;
-                self.sink.part("\"");
-                text.parts(|part| self.sink.part(part));
-                self.sink.part("\"");
+                if text.escaped() {
+                    self.sink.part("\"");
+                    text.parts(|part| self.sink.part(part));
+                    self.sink.part("\"");
+                } else {
+                    self.sink.part(json.quoted(&text));
+                }
             }
             Kind::Number => self.sink.part(json.number()?),
             Kind::Bool => self.sink.part(if json.boolean()? { "true" } else { "false" }),

@@ -10,8 +10,8 @@ use std::borrow::Cow;
 /// Deepest nesting of arrays and objects.
 pub const DEPTH_MAX: u32 = 64;
 
-/// Strings up to this length are scanned byte by byte before the vector search starts.
-const SHORT: usize = 24;
+/// Bytes of a string that are scanned word by word before the vector search starts.
+const NEAR: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -293,24 +293,29 @@ impl<'a> Json<'a> {
         let mut escaped = false;
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let Some(n) = quote_or_escape(rest) else {
+            let Some(n) = special(rest) else {
                 self.at = self.bytes.len();
                 return self.fault("the string does not end");
             };
-            let plain = rest.get(..n).unwrap_or_default();
-            if has_control(plain) {
-                self.at += plain.iter().position(|b| *b < 0x20).unwrap_or(0);
-                return self.fault("control character in a string");
-            }
             self.at += n;
-            if self.here() == Some(b'"') {
-                let raw = self.text.get(start..self.at).unwrap_or("");
-                self.at += 1;
-                return Ok(Str { raw, escaped });
+            match self.here() {
+                Some(b'"') => {
+                    let raw = self.text.get(start..self.at).unwrap_or("");
+                    self.at += 1;
+                    return Ok(Str { raw, escaped });
+                }
+                Some(b'\\') => {}
+                _ => return self.fault("control character in a string"),
             }
             escaped = true;
             self.escape()?;
         }
+    }
+
+    /// The string that was just read, with its quotes.
+    pub(crate) fn quoted(&self, just_read: &Str<'a>) -> &'a str {
+        let start = self.at.saturating_sub(just_read.raw.len() + 2);
+        self.text.get(start..self.at).unwrap_or("")
     }
 
     fn escape(&mut self) -> Result<(), Fault> {
@@ -453,15 +458,42 @@ impl<'a> Json<'a> {
     }
 }
 
+/// Offset of the first quote, backslash or control character.
 #[inline]
-fn quote_or_escape(rest: &[u8]) -> Option<usize> {
-    for (n, b) in rest.iter().enumerate().take(SHORT) {
-        if *b == b'"' || *b == b'\\' {
-            return Some(n);
+fn special(rest: &[u8]) -> Option<usize> {
+    // Most strings are short: eight bytes at a time, without a call.
+    let (near, far) = rest.split_at(rest.len().min(NEAR));
+    let (words, last) = near.as_chunks::<8>();
+    for (n, word) in words.iter().enumerate() {
+        let hits = special_bits(u64::from_le_bytes(*word));
+        if hits != 0 {
+            return Some(n * 8 + (hits.trailing_zeros() / 8) as usize);
         }
     }
-    let tail = rest.get(SHORT..)?;
-    memchr::memchr2(b'"', b'\\', tail).map(|n| n + SHORT)
+    let at = words.len() * 8;
+    if let Some(n) = last.iter().position(|b| is_special(*b)) {
+        return Some(at + n);
+    }
+    let quote = memchr::memchr2(b'"', b'\\', far);
+    let plain = far.get(..quote.unwrap_or(far.len())).unwrap_or_default();
+    if has_control(plain) {
+        return plain.iter().position(|b| *b < 0x20).map(|n| NEAR + n);
+    }
+    quote.map(|n| NEAR + n)
+}
+
+fn is_special(b: u8) -> bool {
+    b < 0x20 || b == b'"' || b == b'\\'
+}
+
+/// The high bit of each special byte. Above the lowest hit there may be false ones; the lowest is exact.
+#[inline]
+fn special_bits(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = ONES << 7;
+    let zero = |x: u64| x.wrapping_sub(ONES) & !x;
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    (control | zero(word ^ (ONES * 0x22)) | zero(word ^ (ONES * 0x5c))) & HIGH
 }
 
 #[inline]
@@ -489,6 +521,27 @@ mod tests {
         for body in [r#""a\n\t\"\\\/\b\f\r""#, r#""\u4e2d\ud83d\ude00x""#, r#""\u00e9é中😀""#, r#""""#] {
             let want: String = serde_json::from_str(body).unwrap();
             assert_eq!(decoded(body), want, "{body}");
+        }
+    }
+
+    #[test]
+    fn special_bytes_are_found_at_every_place() {
+        for len in 0..200 {
+            let plain = vec![b'\xc3'; len];
+            assert_eq!(special(&plain), None);
+            for at in 0..len {
+                for b in [b'"', b'\\', 0, 0x1f] {
+                    let mut bytes = plain.clone();
+                    bytes[at] = b;
+                    bytes[len - 1] = b'"';
+                    assert_eq!(special(&bytes), Some(at));
+                }
+                for b in [0x20, 0x21, 0x23, 0x5b, 0x5d, 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                    let mut bytes = plain.clone();
+                    bytes[at] = b;
+                    assert_eq!(special(&bytes), None, "{b}");
+                }
+            }
         }
     }
 

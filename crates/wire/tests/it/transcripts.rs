@@ -1,8 +1,12 @@
 //! Golden transcripts: raw upstream bytes, replayed at every cut.
 
-use tollbook_wire::{StreamError, Surface, Usage, read_usage};
+use bytes::Bytes;
+use proptest::prelude::*;
+use tollbook_wire::{
+    ErrorDetail, ErrorKind, StreamError, StreamRelay, Surface, Usage, error_event, read_usage,
+};
 
-use crate::kit::{Outcome, at_every_cut, whole};
+use crate::kit::{Outcome, at_every_cut, replay, whole};
 
 fn file(name: &str) -> Vec<u8> {
     let path = format!("{}/testdata/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -292,6 +296,69 @@ fn whole_answers_survive_any_truncation() {
             let got = read_usage(surface, &bytes[..n]);
             assert!(!got.json, "{name} cut at {n}");
             assert_eq!(got.anomalies.unparsable, 1);
+        }
+    }
+}
+
+#[test]
+fn b043_a_messages_stream_that_broke_ends_with_an_error_event_only() {
+    let bytes = file("anthropic-cut.sse");
+    let mut relay = StreamRelay::new(Surface::Messages, false);
+    let mut out = Vec::new();
+    relay.push(Bytes::from(bytes.clone()), &mut out);
+    let end = relay.end(&mut out);
+    assert_eq!((end.complete, end.marker_due, &end.error), (false, false, &Some(StreamError::Truncated)));
+    let dialect = Surface::Messages.dialect();
+    let event = error_event(dialect, ErrorKind::StreamIncomplete, ErrorDetail::default(), "cut", "req_1");
+    relay.append(Bytes::from(event), &mut out);
+    let client = String::from_utf8(out.concat()).unwrap();
+    let tail = client.strip_prefix(std::str::from_utf8(&bytes).unwrap()).unwrap();
+    assert!(
+        tail.starts_with("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\""),
+        "{tail}"
+    );
+    assert!(!client.contains("message_stop") && !client.contains("end_turn"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #[test]
+    fn damaged_transcripts_are_survived_and_read_alike_at_any_cut(
+        case in 0..16_usize,
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        size in 1..400_usize,
+        sifted in any::<bool>(),
+    ) {
+        let case = &cases()[case];
+        let mut bytes = file(case.file);
+        for (at, b) in hits {
+            let n = at.index(bytes.len());
+            bytes[n] = b;
+        }
+        let want = whole(case.surface, sifted, &bytes);
+        prop_assert_eq!(&replay(case.surface, sifted, bytes.chunks(size)), &want);
+        if !sifted {
+            prop_assert_eq!(want.client, bytes);
+        }
+        if let Some(usage) = want.usage {
+            prop_assert!(usage.cached + usage.cache_write <= usage.input);
+            prop_assert!(usage.cache_write_1h <= usage.cache_write);
+            prop_assert!(usage.reasoning <= usage.output && usage.audio_output <= usage.output);
+        }
+    }
+
+    #[test]
+    fn damaged_answers_are_survived(
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        for (surface, name) in [(Surface::Chat, "openai-tools.json"), (Surface::Messages, "anthropic-plain.json")] {
+            let mut bytes = file(name);
+            for (at, b) in &hits {
+                let n = at.index(bytes.len());
+                bytes[n] = *b;
+            }
+            let got = read_usage(surface, &bytes);
+            prop_assert_eq!(got.anomalies.unparsable, u32::from(!got.json));
         }
     }
 }

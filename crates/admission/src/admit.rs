@@ -21,6 +21,7 @@ use tollbook_telemetry::Metrics;
 use tollbook_wire::Request;
 
 use crate::bound::{Bindings, Bound};
+use crate::denials::Denials;
 use crate::estimate::{self, Estimate};
 use crate::figures::{Figure, Figures};
 use crate::live::{Live, LiveCalls, Lives};
@@ -89,6 +90,7 @@ pub struct Admission {
     periods: RwLock<Arc<PeriodTable>>,
     time: Arc<EngineTime>,
     settings: Settings,
+    pub(crate) denials: Denials,
     ids: Ids,
 }
 
@@ -130,6 +132,7 @@ impl Admission {
             periods: RwLock::new(Arc::new(periods)),
             time,
             settings,
+            denials: Denials::default(),
             ids: Ids::new()?,
         }))
     }
@@ -220,7 +223,7 @@ impl Admission {
         }
         let mut estimate = estimate::of(&bound, asking.request);
         let mut asked = self.reserve_tenant(&bound, &estimate, &asking).await?;
-        if let Asked::Denied(denial) = &asked {
+        if let Asked::Denied(denial, _) = &asked {
             // A denial by a hard limit is asked once more with the exact count, where there is one.
             if denial.binding.hard && estimate.count_exactly(&bound, &asking).await {
                 asked = self.reserve_tenant(&bound, &estimate, &asking).await?;
@@ -230,7 +233,7 @@ impl Admission {
             Asked::Admitted(tenant, hold) => {
                 self.open_ticket(bound, estimate, hold, tenant, &asking, started).await
             }
-            Asked::Denied(denial) => Err(self.denied(&bound, &bound.tenant, Side::Tenant, &denial)),
+            Asked::Denied(denial, now) => Err(self.denied(&bound, Side::Tenant, &denial, now)),
         }
     }
 
@@ -303,7 +306,7 @@ impl Admission {
         let reserve = self.fresh(self.ids.next(), 0, first, context);
         Ok(match self.reserve(bound, Side::Tenant, reserve, legs).await? {
             Asked::Admitted(receipt, _) => Asked::Admitted(receipt, hold),
-            denied @ Asked::Denied(_) => denied,
+            denied @ Asked::Denied(..) => denied,
         })
     }
 
@@ -325,7 +328,7 @@ impl Admission {
         let reserve = self.fresh(open.tenant.receipt.id, attempt, first, context);
         match self.reserve(bound, Side::Pool, reserve, legs).await? {
             Asked::Admitted(receipt, _) => Ok(Some(receipt)),
-            Asked::Denied(denial) => Err(self.denied(bound, &bound.pool, Side::Pool, &denial)),
+            Asked::Denied(denial, now) => Err(self.denied(bound, Side::Pool, &denial, now)),
         }
     }
 
@@ -366,7 +369,7 @@ impl Admission {
                     swept = true;
                     self.expire(due).await;
                 }
-                Verdict::Deny { denial, .. } => return Ok(Asked::Denied(Box::new(denial))),
+                Verdict::Deny { denial, .. } => return Ok(Asked::Denied(Box::new(denial), reply.now)),
                 other => {
                     tracing::error!(verdict = ?other, "a verdict that cannot be");
                     return Err(Refused::Internal);
@@ -426,11 +429,16 @@ impl Admission {
         Refused::Away
     }
 
-    fn denied(&self, bound: &Bound, binding: &Binding, side: Side, denial: &Denial) -> Refused {
+    fn denied(&self, bound: &Bound, side: Side, denial: &Denial, now: Micros) -> Refused {
+        let binding = match side {
+            Side::Pool => &bound.pool,
+            Side::Tenant | Side::Unreadable => &bound.tenant,
+        };
         let b = &denial.binding;
         let Some(rule) = bound.snapshot.catalog.rule(b.limit) else { return Refused::Internal };
         let Some(account) = binding.accounts.get(b.leg) else { return Refused::Internal };
         self.note_denied(side, account.measure, denial);
+        self.denials.note(&rule.limit.name);
         let window = window(&account.shape);
         let mut figures = Figures::default();
         figures.take(account.measure, Figure::new(b.ceiling, b.posted, b.held, b.reset, window));
@@ -447,7 +455,7 @@ impl Admission {
             held: b.held,
             demand: b.demand,
             reset: b.reset,
-            now: self.now(),
+            now,
             figures,
         }))
     }
@@ -456,7 +464,8 @@ impl Admission {
 /// What a reserve came to.
 enum Asked {
     Admitted(Receipt, Hold),
-    Denied(Box<Denial>),
+    /// With the engine time of the decision.
+    Denied(Box<Denial>, Micros),
 }
 
 /// The window of a rate; 0 for anything else.

@@ -83,9 +83,11 @@ impl Admission {
         self: &Arc<Self>,
         principal: &Principal,
         model: &str,
+        service: Option<&str>,
+        user: Option<&str>,
         request: Option<&Request<'_>>,
     ) -> Result<Explanation, Refused> {
-        let bound = self.bindings.get(principal, model, None, None, self.now_s())?;
+        let bound = self.bindings.get(principal, model, service, user, self.now_s())?;
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
         let estimate = request.map(|r| estimate::of(&bound, r));
         if let Some(estimate) = &estimate {

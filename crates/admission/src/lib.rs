@@ -8,6 +8,7 @@
 mod admit;
 mod bound;
 mod charge;
+mod denials;
 mod estimate;
 mod explain;
 mod figures;

@@ -29,6 +29,11 @@ impl Admission {
         self.metrics.process_ready.set((), u64::from(self.is_ready()));
     }
 
+    /// How often each limit has refused since the start, by its name.
+    pub fn denials(&self) -> std::collections::BTreeMap<String, u64> {
+        self.denials.counts()
+    }
+
     pub(crate) fn note_admitted(&self, side: Side, receipt: &Receipt) {
         self.metrics.admission_admitted.inc((side_label(side),));
         if receipt.receipt.legs.iter().any(|leg| leg.shadow_denied) {

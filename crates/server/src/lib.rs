@@ -1,7 +1,10 @@
 //! Reads files and the environment, and wires everything: the program `tollbook` as a library, for its tests.
 
+pub mod accounts;
+pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod key;
+pub mod run;
 mod text;

@@ -71,9 +71,9 @@ Example:
   tollbook demo
   tollbook demo --for 10s --no-table")]
 pub struct Demo {
-    /// Where clients come in; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub listen: SocketAddr,
+    /// Where clients come in; 127.0.0.1:8080 or, if that is taken, any free port
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
     /// Keep the book here instead of in a folder that is removed at the end
     #[arg(long, value_name = "FOLDER")]
     pub data_dir: Option<PathBuf>,

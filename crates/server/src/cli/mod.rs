@@ -5,7 +5,9 @@
 
 mod args;
 mod check;
+mod demo;
 mod keys;
+mod serve;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -86,10 +88,8 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Check(args) => check::run(&args, console),
         Command::Keys { command: Keys::New(args) } => keys::new(&args, console),
         Command::Schema => json(console, &config::schema()),
-        Command::Serve(args) => {
-            config::load(&args.config, &environment)?;
-            Err(Failure::Usage("not built yet".to_owned()))
-        }
+        Command::Serve(args) => serve::run(&args, console),
+        Command::Demo(args) => demo::run(&args, console),
         _ => Err(Failure::Usage("not built yet".to_owned())),
     }
 }

@@ -1,0 +1,148 @@
+//! Every account that the configuration names, as the engine has it now: for operators and the demo's table.
+//!
+//! Accounts of single end users are not among them: only calls name those.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tollbook_admission::{Admission, shard};
+use tollbook_engine::{Balance, Shard};
+use tollbook_ledger::{AccountId, LimitId, Shape};
+use tollbook_policy::{Binding, CalendarId, Call, Catalog, Strictness, measure_word};
+
+/// Most accounts told at once.
+pub const ACCOUNTS_MAX: usize = 10_000;
+/// Accounts asked for in one verb.
+const BATCH: usize = 256;
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// One limit and what its account stands at. Amounts in the account's unit; cost in nano-currency.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    pub limit: LimitId,
+    pub name: String,
+    /// `key acme/web/web-1`.
+    pub subject: String,
+    pub measure: &'static str,
+    /// `rate 60 s`, `quota day Europe/Berlin`.
+    pub form: String,
+    pub model: Option<String>,
+    pub hard: bool,
+    pub shadow: bool,
+    pub ceiling: u64,
+    pub posted: i64,
+    pub held: i64,
+    pub live_holds: u64,
+    /// Microseconds until the account is empty if nothing else comes.
+    pub reset: u64,
+    pub shadow_denied: u64,
+    /// Calls this limit refused since the start of this process.
+    pub denied: u64,
+}
+
+/// One account and the limits over it.
+struct Account {
+    shard: Shard,
+    quota: bool,
+    calendar: Option<CalendarId>,
+    limits: BTreeSet<(LimitId, bool)>,
+}
+
+/// Asks the engine for all of them.
+pub async fn standing(admission: &Arc<Admission>) -> anyhow::Result<Vec<Line>> {
+    let snapshot = admission.snapshot();
+    let catalog = &snapshot.catalog;
+    let accounts = accounts(catalog, admission.now() / 1_000_000);
+    if accounts.len() > ACCOUNTS_MAX {
+        bail!("more than {ACCOUNTS_MAX} accounts");
+    }
+    let mut by_shard: BTreeMap<Shard, Vec<AccountId>> = BTreeMap::new();
+    for (id, account) in &accounts {
+        by_shard.entry(account.shard).or_default().push(*id);
+    }
+    let denials = admission.denials();
+    let mut lines = Vec::new();
+    for (shard, ids) in by_shard {
+        for ids in ids.chunks(BATCH) {
+            let asked = admission.engine().balances(shard, ids);
+            let reply = tokio::time::timeout(DEADLINE, asked)
+                .await
+                .context("the engine did not answer in time")??;
+            let now = reply.now / 1_000_000;
+            for (id, balance) in ids.iter().zip(reply.value) {
+                let Some(account) = accounts.get(id) else { continue };
+                lines.extend(told(catalog, account, balance.as_ref(), now, &denials));
+            }
+        }
+    }
+    lines.sort_by(|a, b| (a.limit, &a.subject).cmp(&(b.limit, &b.subject)));
+    Ok(lines)
+}
+
+/// The accounts that calls of configured keys, services and pools meet.
+fn accounts(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
+    let mut accounts = BTreeMap::new();
+    for model in catalog.models() {
+        for key in catalog.keys().iter().filter(|key| catalog.may_use(key, &model.id)) {
+            let services = catalog.services().filter(|service| service.tenant == key.tenant);
+            for service in std::iter::once(None).chain(services.map(|service| Some(service.id.as_str()))) {
+                let call = Call { key, service, user: None, model: &model.id };
+                // Only a user's name can be too long, and there is none.
+                let Ok(binding) = catalog.resolve(&call, now) else { continue };
+                add(&mut accounts, shard(&key.tenant), &binding);
+            }
+        }
+        for pool in &model.pools {
+            add(&mut accounts, shard(pool), &catalog.resolve_pool(pool, &model.id, now));
+        }
+    }
+    accounts
+}
+
+fn add(accounts: &mut BTreeMap<AccountId, Account>, shard: Shard, binding: &Binding) {
+    for bound in &binding.accounts {
+        let quota = bound.shape == Shape::Quota;
+        let account = accounts.entry(bound.account).or_insert_with(|| Account {
+            shard,
+            quota,
+            calendar: bound.calendar,
+            limits: BTreeSet::new(),
+        });
+        account.limits.extend(bound.limits.iter().map(|limit| (limit.id, limit.shadow)));
+    }
+}
+
+fn told<'a>(
+    catalog: &'a Catalog,
+    account: &'a Account,
+    balance: Option<&'a Balance>,
+    now: u64,
+    denials: &'a BTreeMap<String, u64>,
+) -> impl Iterator<Item = Line> + 'a {
+    // Of a period that is over nothing counts any more.
+    let calendar = account.calendar.and_then(|id| catalog.calendar(id)).filter(|_| account.quota);
+    let current = move |period: u64| calendar.is_none_or(|calendar| calendar.current(now).0 <= period);
+    let standing = balance.map(|balance| balance.standing).filter(|standing| current(standing.period));
+    account.limits.iter().filter_map(move |(id, shadow)| {
+        let limit = &catalog.rule(*id)?.limit;
+        Some(Line {
+            limit: *id,
+            name: limit.name.clone(),
+            subject: limit.scope.to_string(),
+            measure: measure_word(limit.measure),
+            form: limit.form.to_string(),
+            model: limit.model.clone(),
+            hard: limit.strictness == Strictness::Hard,
+            shadow: *shadow,
+            ceiling: limit.ceiling,
+            posted: standing.map_or(0, |standing| standing.posted),
+            held: standing.map_or(0, |standing| standing.held),
+            live_holds: balance.map_or(0, |balance| balance.live_holds),
+            reset: standing.map_or(0, |standing| standing.reset),
+            shadow_denied: balance.map_or(0, |balance| balance.shadow_denied),
+            denied: denials.get(&limit.name).copied().unwrap_or(0),
+        })
+    })
+}

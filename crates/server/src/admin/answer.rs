@@ -1,0 +1,228 @@
+//! What the operator's listener answers.
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tollbook_admission::{Explanation, Principal, Refused, StandingLine};
+use tollbook_store::{Entry, Name, Usage};
+use tollbook_wire::{Dialect, Surface, decode_request};
+
+use super::{Admin, Refusal};
+use crate::accounts;
+
+/// `POST /admin/v1/explain`: a past call by its request id, or a call that could be made.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question<'a> {
+    request_id: Option<String>,
+    key_id: Option<String>,
+    /// The key's secret, instead of its id.
+    api_key: Option<String>,
+    model: Option<String>,
+    /// The call as its client would send it.
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
+    service: Option<String>,
+    user: Option<String>,
+}
+
+pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal> {
+    let question: Question<'_> =
+        serde_json::from_slice(body).map_err(|error| bad(format!("the body is no question: {error}")))?;
+    if let Some(request_id) = &question.request_id {
+        return past(admin, request_id).await;
+    }
+    let principal = principal(admin, &question)?;
+    let snapshot = principal.snapshot();
+    let named = question.model.clone().or_else(|| model_in(question.body));
+    let Some(name) = named else { return Err(bad("give `model`, or a `body` that has one")) };
+    let Some(model) = snapshot.catalog.model(&name) else {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no_model", format!("there is no model `{name}`")));
+    };
+    let surface = match snapshot.models.get(&model.id).map(|plan| plan.dialect) {
+        Some(Dialect::Anthropic) => Surface::Messages,
+        Some(Dialect::OpenAi) | None => Surface::Chat,
+    };
+    let request = match question.body {
+        Some(body) => {
+            Some(decode_request(surface, body.get().as_bytes()).map_err(|error| bad(error.to_string()))?)
+        }
+        None => None,
+    };
+    let (service, user) = (question.service.as_deref(), question.user.as_deref());
+    let explained = admin.admission.explain(&principal, &name, service, user, request.as_ref()).await;
+    Ok(explanation(&principal, &explained.map_err(refused)?))
+}
+
+fn principal(admin: &Admin, question: &Question<'_>) -> Result<Principal, Refusal> {
+    match (&question.key_id, &question.api_key) {
+        (Some(id), None) => admin
+            .admission
+            .principal_of(id)
+            .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key `{id}`"))),
+        (None, Some(api_key)) => admin.admission.identify(api_key).map_err(refused),
+        _ => Err(bad("give `request_id`, or one of `key_id` and `api_key`")),
+    }
+}
+
+fn model_in(body: Option<&RawValue>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        model: String,
+    }
+    serde_json::from_str::<Named>(body?.get()).ok().map(|named| named.model)
+}
+
+fn explanation(principal: &Principal, explained: &Explanation) -> Value {
+    let key = principal.key().map(|key| json!({"tenant": key.tenant, "project": key.project, "id": key.id}));
+    json!({
+        "key": key,
+        "model": explained.model,
+        "target": {
+            "upstream": explained.target.upstream, "model": explained.target.model, "pool": explained.target.pool,
+        },
+        "demand": {
+            "input_llm_tokens": explained.input, "exact": explained.exact, "output_cap": explained.output_cap,
+        },
+        "admitted": explained.refusing.is_empty(),
+        "refusing": explained.refusing,
+        "limits": explained.lines.iter().map(line).collect::<Vec<_>>(),
+    })
+}
+
+fn line(line: &StandingLine) -> Value {
+    json!({
+        "limit": line.limit, "subject": line.subject, "measure": line.measure, "shape": line.form, "model": line.model,
+        "strictness": if line.hard { "hard" } else { "soft" }, "shadow": line.shadow, "pool": line.pool,
+        "ceiling": line.ceiling, "posted": line.posted, "held": line.held, "remaining": line.remaining,
+        "reset_s": line.reset.div_ceil(1_000_000), "demand": line.demand, "would_refuse": line.would_refuse,
+    })
+}
+
+/// `GET /admin/v1/accounts`.
+pub(super) async fn accounts(admin: &Admin) -> Result<Value, Refusal> {
+    let lines = accounts::standing(&admin.admission).await.map_err(|error| away(&format!("{error:#}")))?;
+    let data: Vec<Value> = lines.iter().map(account).collect();
+    Ok(json!({"object": "list", "data": data}))
+}
+
+fn account(line: &accounts::Line) -> Value {
+    json!({
+        "limit": line.name, "subject": line.subject, "measure": line.measure, "shape": line.form, "model": line.model,
+        "strictness": if line.hard { "hard" } else { "soft" }, "shadow": line.shadow, "ceiling": line.ceiling,
+        "posted": line.posted, "held": line.held, "live_holds": line.live_holds,
+        "reset_s": line.reset.div_ceil(1_000_000), "shadow_denied": line.shadow_denied,
+        "denied": line.denied,
+    })
+}
+
+async fn past(admin: &Admin, request_id: &str) -> Result<Value, Refusal> {
+    let entries = admin.journal.by_request(request_id).await.map_err(|error| away(&error.to_string()))?;
+    if entries.is_empty() {
+        let message =
+            format!("the journal has nothing of `{request_id}`; a call is there a moment after its end");
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no_request", message));
+    }
+    Ok(json!({"request_id": request_id, "entries": entries.iter().map(entry).collect::<Vec<_>>()}))
+}
+
+fn entry(entry: &Entry) -> Value {
+    let body = &entry.body;
+    let name = |name: &Name| if name.is_empty() { Value::Null } else { Value::from(name.as_ref()) };
+    let posted = entry.posted.iter().map(|posted| {
+        let account = format!("{:016x}:{:016x}", posted.account.subject.0, posted.account.name);
+        json!({"account": account, "period": posted.period, "amount": posted.amount})
+    });
+    let ladder: Vec<&str> = body.ladder.iter().map(AsRef::as_ref).collect();
+    json!({
+        "reservation": entry.reservation.to_string(), "attempt": entry.attempt, "seq": entry.seq,
+        "side": word(&body.side), "origin": word(&entry.origin), "ending": word(&body.ending),
+        "figures": word(&body.figures), "admitted_at_us": entry.admitted_at, "ended_at_us": entry.ended_at,
+        "tenant": name(&body.tenant), "project": name(&body.project), "key": name(&body.key),
+        "service": name(&body.service), "user": name(&body.user), "model_asked": name(&body.model_asked),
+        "model_priced": name(&body.model_priced), "model_used": name(&body.model_used), "pool": name(&body.pool),
+        "requests": entry.requests, "usage": usage(&body.usage), "cost_nano": body.cost_nano,
+        "price_version": body.price_version,
+        "hold": {
+            "input_llm_tokens": body.hold.input_llm_tokens, "expected_llm_tokens": body.hold.expected_llm_tokens,
+            "worst_llm_tokens": body.hold.worst_llm_tokens, "expected_cost_nano": body.hold.expected_cost_nano,
+            "worst_cost_nano": body.hold.worst_cost_nano,
+        },
+        "overrun": {"llm_tokens": body.overrun.llm_tokens, "cost_nano": body.overrun.cost_nano},
+        "posted": posted.collect::<Vec<_>>(), "ladder": ladder, "latency_ms": body.latency_ms,
+        "ttft_ms": body.ttft_ms, "attempts": body.attempts,
+        "flags": {
+            "unpriced": body.flags.unpriced, "degraded": body.flags.degraded, "shortened": body.flags.shortened,
+            "damaged": body.flags.damaged,
+        },
+    })
+}
+
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "input": usage.input, "cached": usage.cached, "cache_write": usage.cache_write,
+        "cache_write_1h": usage.cache_write_1h, "output": usage.output, "reasoning": usage.reasoning,
+        "audio_input": usage.audio_input, "audio_output": usage.audio_output, "image_input": usage.image_input,
+        "web_searches": usage.web_searches,
+    })
+}
+
+/// A variant's name as words joined by underscores: `UpstreamError` as `upstream_error`.
+fn word(variant: &impl std::fmt::Debug) -> String {
+    let mut out = String::new();
+    for letter in format!("{variant:?}").chars() {
+        if letter.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message)
+}
+
+fn away(message: &str) -> Refusal {
+    tracing::warn!(message, "an operator's question could not be answered");
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "away", message)
+}
+
+fn refused(refused: Refused) -> Refusal {
+    let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
+    let (status, code, message) = match refused {
+        Refused::Away | Refused::Stopping => return away("the engine does not answer"),
+        Refused::NoApiKey | Refused::BadApiKey => {
+            (unprocessable, "bad_key", "such a key is refused".to_owned())
+        }
+        Refused::ModelUnknown(model) => (unprocessable, "no_model", format!("there is no model `{model}`")),
+        Refused::ModelForbidden(model) => {
+            (unprocessable, "model_forbidden", format!("the key may not use `{model}`"))
+        }
+        Refused::BadSubject(what) => (unprocessable, "bad_subject", what),
+        Refused::Unpriced(model) => {
+            (unprocessable, "unpriced", format!("a limit counts cost, and `{model}` has no price"))
+        }
+        Refused::WrongDialect(model) => {
+            (unprocessable, "wrong_dialect", format!("`{model}` speaks the other dialect"))
+        }
+        Refused::Immense => {
+            (unprocessable, "too_large", "the demand is larger than any account can hold".to_owned())
+        }
+        Refused::Limit(limit) => (unprocessable, "limit", format!("refused by {}", limit.limit)),
+        Refused::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log".to_owned()),
+    };
+    Refusal::new(status, code, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_are_words() {
+        assert_eq!(word(&tollbook_store::Ending::StoppedAtLimit), "stopped_at_limit");
+        assert_eq!(word(&tollbook_store::Side::Tenant), "tenant");
+    }
+}

@@ -1,0 +1,204 @@
+//! The whole program, wired: engine, journal, admission, gateway, operator's listener.
+//!
+//! Start: the book is replayed, then the journal opens, then the listeners; nothing is accepted before everything stands.
+//! Stop, in this order: the gateway takes nothing new and lets calls finish; everything is settled or spooled; the journal
+//! takes what has ended; the log is closed. A step that fails is told, and the next is still taken.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tollbook_admission::{Admission, Settings};
+use tollbook_engine::Engine;
+use tollbook_engine_memory::{Durability, MemoryEngine, Options};
+use tollbook_gateway::Gateway;
+use tollbook_store::Journal;
+use tollbook_store_sql::SqliteStore;
+use tollbook_telemetry::Metrics;
+
+use crate::admin::Admin;
+use crate::config::{Setup, file};
+
+/// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
+const LAST_DRAIN: Duration = Duration::from_secs(10);
+
+/// Where the program listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    pub gateway: SocketAddr,
+    pub admin: Option<SocketAddr>,
+}
+
+/// The running program.
+pub struct Running {
+    pub addresses: Addresses,
+    pub admission: Arc<Admission>,
+    pub metrics: Arc<Metrics>,
+    engine: Arc<MemoryEngine>,
+    store: SqliteStore,
+    stop: Stops,
+    tasks: Tasks,
+}
+
+/// What tells the parts to stop, in order.
+struct Stops {
+    gateway: watch::Sender<bool>,
+    admission: watch::Sender<bool>,
+    jobs: watch::Sender<bool>,
+}
+
+struct Tasks {
+    gateway: JoinHandle<()>,
+    admin: Option<JoinHandle<()>>,
+    admission: JoinHandle<()>,
+    jobs: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    /// Starts everything, or nothing.
+    pub async fn start(setup: Setup) -> anyhow::Result<Self> {
+        let Setup { gateway: config, admin, data_dir, durability, snapshot, .. } = setup;
+        make_dir(&data_dir)?;
+        let metrics = Arc::new(Metrics::new());
+        metrics.models_set(snapshot.catalog.models().iter().map(|model| model.id.as_str()));
+        metrics.pools_set(snapshot.catalog.pools().map(|pool| pool.id.as_str()));
+        let engine = open_engine(&data_dir.join("book"), durability).await?;
+        let store =
+            SqliteStore::open(&data_dir.join("journal.sqlite")).await.context("cannot open the journal")?;
+        warm(&snapshot);
+        let generation = snapshot.generation;
+        let shared: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
+        let (settings, spool) = (Settings::default(), Some(data_dir.as_path()));
+        let admission = Admission::open(shared, Arc::new(snapshot), Arc::clone(&metrics), settings, spool)
+            .await
+            .context("cannot open the door")?;
+        metrics.config_generation.set((), generation);
+        let listener = bind(config.listen).await?;
+        let admin_listener = match &admin {
+            Some(admin) => Some(bind(admin.listen).await?),
+            None => None,
+        };
+        let addresses = Addresses {
+            gateway: listener.local_addr()?,
+            admin: admin_listener.as_ref().map(TcpListener::local_addr).transpose()?,
+        };
+        let gateway = Gateway::new(config, Arc::clone(&admission), Arc::clone(&metrics))
+            .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
+        let stop = Stops {
+            gateway: watch::Sender::new(false),
+            admission: watch::Sender::new(false),
+            jobs: watch::Sender::new(false),
+        };
+        let operator = admin.map(|admin| {
+            let journal: Arc<dyn Journal> = Arc::new(store.clone());
+            Admin::new(Arc::clone(&admission), journal, &admin.api_key)
+        });
+        let tasks = Tasks {
+            gateway: tokio::spawn(gateway.serve(listener, stop.gateway.subscribe())),
+            admin: operator
+                .zip(admin_listener)
+                .map(|(admin, listener)| tokio::spawn(admin.serve(listener, stop.gateway.subscribe()))),
+            admission: tokio::spawn({
+                let (admission, stop) = (Arc::clone(&admission), stop.admission.subscribe());
+                async move { admission.run(stop).await }
+            }),
+            jobs: tokio::spawn(jobs(stop.jobs.subscribe())),
+        };
+        Ok(Self { addresses, admission, metrics, engine, store, stop, tasks })
+    }
+
+    /// Stops everything, in order; returns when all of it is on disk.
+    pub async fn stop(self) {
+        let Self { admission, engine, store, stop, tasks, .. } = self;
+        stop.gateway.send_replace(true);
+        ended("the gateway", tasks.gateway.await);
+        if let Some(admin) = tasks.admin {
+            ended("the operator's listener", admin.await);
+        }
+        stop.admission.send_replace(true);
+        ended("settling", tasks.admission.await);
+        stop.jobs.send_replace(true);
+        match tokio::time::timeout(LAST_DRAIN, tasks.jobs).await {
+            Ok(done) => ended("the journal's drain", done),
+            Err(_) => tracing::warn!("the journal did not take everything in time; the next start goes on"),
+        }
+        drop(admission);
+        store.close().await;
+        close_engine(engine).await;
+    }
+}
+
+async fn jobs(mut stop: watch::Receiver<bool>) {
+    // A dropped sender is a stop too.
+    drop(stop.wait_for(|stopped| *stopped).await);
+}
+
+fn make_dir(path: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Replays the log; off the runtime's workers, because it reads and computes.
+async fn open_engine(dir: &Path, durability: file::Durability) -> anyhow::Result<Arc<MemoryEngine>> {
+    let dir = PathBuf::from(dir);
+    let options = Options {
+        durability: match durability {
+            file::Durability::Mapped => Durability::Mapped,
+            file::Durability::Fsync => Durability::Fsync,
+        },
+        ..Options::default()
+    };
+    let opened = tokio::task::spawn_blocking(move || MemoryEngine::open(Some(&dir), options)).await?;
+    let opened = opened.context("cannot open the book")?;
+    let report = &opened.report;
+    tracing::info!(
+        records = report.records,
+        torn_tails = report.torn_tails,
+        journal_waiting = report.journal_waiting,
+        took_ms = u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
+        "the book is open"
+    );
+    Ok(Arc::new(opened.engine))
+}
+
+async fn close_engine(engine: Arc<MemoryEngine>) {
+    let Some(engine) = Arc::into_inner(engine) else {
+        tracing::warn!("the book is still in use; its log is synced, not sealed");
+        return;
+    };
+    match tokio::task::spawn_blocking(move || engine.close()).await {
+        Ok(Ok(())) => tracing::info!("the book is closed"),
+        Ok(Err(error)) => tracing::error!(%error, "the book could not be closed"),
+        Err(error) => tracing::error!(%error, "closing the book broke off"),
+    }
+}
+
+/// Loads the tokenizers that the models need, beside the start.
+fn warm(snapshot: &tollbook_admission::Snapshot) {
+    let needed =
+        snapshot.models.values().filter_map(|plan| tollbook_pricing::Vocabulary::of(plan.facts.family));
+    let needed: std::collections::BTreeSet<_> = needed.collect();
+    for vocabulary in needed {
+        drop(tokio::task::spawn_blocking(move || vocabulary.warm()));
+    }
+}
+
+fn ended(what: &str, result: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "{what} broke off");
+    }
+}

@@ -10,6 +10,7 @@
     reason = "measurements and ratios for people to read; nothing is booked from them"
 )]
 
+pub mod book;
 pub mod gateway;
 pub mod load;
 pub mod pass_through;

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tollbook_bench::process::raise_descriptor_limit;
 use tollbook_bench::report::{Row, table};
 use tollbook_bench::scenario::{Bench, Plan};
-use tollbook_bench::{pass_through, provider};
+use tollbook_bench::{book, pass_through, provider};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -36,6 +36,12 @@ enum Role {
         #[command(flatten)]
         options: Options,
     },
+    /// Memory of accounts, in a process that has done nothing else.
+    #[command(hide = true)]
+    Weigh {
+        #[arg(long)]
+        own_accounts: bool,
+    },
     /// The fixed provider, as a process of its own.
     #[command(hide = true)]
     Provider,
@@ -55,6 +61,8 @@ enum Scenario {
     Latency,
     Memory,
     Start,
+    /// The pure ledger and the memory engine.
+    Book,
 }
 
 #[derive(Debug, Args)]
@@ -96,6 +104,10 @@ async fn run(role: Role) -> Result<()> {
         Role::PassThrough { upstream } => {
             pass_through::serve(listen().await?, upstream).await.context("pass-through")
         }
+        Role::Weigh { own_accounts } => {
+            writeln!(std::io::stdout(), "{}", book::weigh(own_accounts)?)?;
+            Ok(())
+        }
         Role::All(options) => measure(Scenario::value_variants(), &options).await,
         Role::Only { scenarios, options } => measure(&scenarios, &options).await,
     }
@@ -110,17 +122,13 @@ async fn listen() -> Result<TcpListener> {
 }
 
 async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
-    let bench = Bench::start(plan(options)?)?;
     let mut rows: Vec<Row> = Vec::new();
-    for scenario in scenarios {
-        rows.extend(match scenario {
-            Scenario::Small => bench.small().await?,
-            Scenario::Large => bench.large().await?,
-            Scenario::Chunks => bench.chunks().await?,
-            Scenario::Latency => bench.latency().await?,
-            Scenario::Memory => bench.memory().await?,
-            Scenario::Start => bench.start_time().await?,
-        });
+    // First and alone, as it weighs this process itself.
+    if scenarios.contains(&Scenario::Book) {
+        rows.extend(book::rows(book_plan(options)).await?);
+    }
+    if scenarios.iter().any(|scenario| *scenario != Scenario::Book) {
+        rows.extend(proxied(scenarios, options).await?);
     }
     let mut out = std::io::stdout();
     if options.json {
@@ -132,6 +140,30 @@ async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
         bail!("a bound was missed");
     }
     Ok(())
+}
+
+/// The scenarios that need provider, baseline and gateway.
+async fn proxied(scenarios: &[Scenario], options: &Options) -> Result<Vec<Row>> {
+    let bench = Bench::start(plan(options)?)?;
+    let mut rows = Vec::new();
+    for scenario in scenarios {
+        rows.extend(match scenario {
+            Scenario::Small => bench.small().await?,
+            Scenario::Large => bench.large().await?,
+            Scenario::Chunks => bench.chunks().await?,
+            Scenario::Latency => bench.latency().await?,
+            Scenario::Memory => bench.memory().await?,
+            Scenario::Start => bench.start_time().await?,
+            Scenario::Book => Vec::new(),
+        });
+    }
+    Ok(rows)
+}
+
+fn book_plan(options: &Options) -> book::Plan {
+    let (rounds, round) =
+        if options.quick { (1, Duration::from_millis(300)) } else { (5, Duration::from_secs(2)) };
+    book::Plan { rounds: options.rounds.unwrap_or(rounds), round }
 }
 
 fn plan(options: &Options) -> Result<Plan> {

@@ -63,15 +63,20 @@ impl Process {
     }
 
     pub fn memory(&self) -> Result<Memory> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let bytes = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line
-                .and_then(|rest| rest.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok());
-            kib.map(|kib| kib.saturating_mul(1024)).with_context(|| format!("no {name}"))
-        };
-        Ok(Memory { resident: bytes("VmRSS")?, anonymous: bytes("RssAnon")? })
+        memory_of(self.child.id())
     }
+}
+
+/// Memory of any process.
+pub fn memory_of(pid: u32) -> Result<Memory> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib =
+            line.and_then(|rest| rest.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok());
+        kib.map(|kib| kib.saturating_mul(1024)).with_context(|| format!("no {name}"))
+    };
+    Ok(Memory { resident: bytes("VmRSS")?, anonymous: bytes("RssAnon")? })
 }
 
 impl Drop for Process {

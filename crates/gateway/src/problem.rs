@@ -232,7 +232,7 @@ impl Problem {
         let mut text = format!("the {} quota of {} is used up", measure(limit), limit.subject);
         push_standing(&mut text, limit);
         let after = limit.wait().map(Duration::from_micros);
-        let reset_at = after.map(|after| (limit.now / 1_000_000).saturating_add(after.as_secs()));
+        let reset_at = limit.wait().map(|after| limit.now.saturating_add(after).div_ceil(1_000_000));
         match reset_at {
             Some(at) => text.push_str(&format!("; it starts anew at {}", figures::rfc3339(at))),
             None => text.push_str("; it does not start anew by itself"),

@@ -227,6 +227,15 @@ impl World {
         }
     }
 
+    /// Waits until that much is held on all limits together.
+    pub(crate) async fn until_held(&self, amount: i64) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while self.held().await != amount {
+            assert!(tokio::time::Instant::now() < deadline, "never was {amount} held");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     pub(crate) async fn until(&self, what: &str, mut reached: impl FnMut() -> bool) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         while !reached() {
@@ -246,6 +255,12 @@ impl World {
         }
         all.sort_by_key(|(record, _)| (record.ended, record.id, record.seq));
         all
+    }
+
+    /// Calls refused by a limit on calls in flight.
+    pub(crate) fn refused(&self) -> u64 {
+        use tollbook_telemetry::labels::{Denial, Measure as Counted, Side};
+        self.metrics.admission_denied.get((Side::Tenant, Counted::Concurrency, Denial::Busy))
     }
 
     /// Expires what is due, everywhere.

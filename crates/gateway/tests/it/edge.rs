@@ -1,0 +1,430 @@
+//! Field cases HTP, ERR, SSE and USE at the gateway's edge: what is checked is what is sent, every refusal has the
+//! dialect's shape and costs nothing.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollbook_mock_upstream::{ErrorBody, Generate, Script, Step, UsageMode};
+use tollbook_policy::{Measure, PeriodKind};
+use tollbook_store::Figures;
+
+use crate::world::{API_KEY, OTHER_API_KEY, Plan, World, ask, ask_stream, key, quota, rate, tenant};
+
+fn requests(ceiling: i128) -> Plan {
+    Plan::with([rate(key(), Measure::Requests, ceiling)])
+}
+
+fn messages(text: &str) -> Value {
+    json!({ "model": "claude", "max_tokens": 50, "messages": [{ "role": "user", "content": text }] })
+}
+
+/// Sends bytes on a bare socket and returns what comes back until the end of the connection or two seconds of silence.
+fn raw(world: &World, bytes: &[u8]) -> String {
+    let mut socket = std::net::TcpStream::connect(world.addr).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let _ = socket.write_all(bytes);
+    let mut out = Vec::new();
+    let _ = socket.read_to_end(&mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b133_an_edited_body_has_its_own_length() {
+    let world = World::start(requests(10)).await;
+    assert_eq!(world.chat(&ask_stream("hello")).await.status, 200);
+    let call = &world.up.calls()[0];
+    let length: u64 = call.header("content-length").unwrap().parse().unwrap();
+    assert_eq!(length, call.body_bytes);
+    assert_eq!(call.json()["stream_options"]["include_usage"], true);
+    assert_eq!(call.json()["model"], "gpt-upstream");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b135_bodies_at_the_bound() {
+    let world = World::start(Plan { config: |c| c.bounds.body_max = 100_000, ..requests(1_000) }).await;
+    let of_size = |bytes: usize| {
+        let empty = ask("").to_string().len();
+        ask(&"a".repeat(bytes - empty)).to_string()
+    };
+    let headers = [("x-api-key", API_KEY)];
+    let fits = world.send("POST", "/v1/chat/completions", &headers, of_size(100_000)).await;
+    assert_eq!(fits.status, 200);
+    for (path, kind) in [("/v1/chat/completions", "request_too_large"), ("/v1/messages", "request_too_large")] {
+        let over = world.send("POST", path, &headers, of_size(100_001)).await;
+        assert_eq!(over.status, 413);
+        assert!(over.text().contains(kind));
+    }
+    assert_eq!(world.up.calls().len(), 1);
+    let chunked = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\ntransfer-encoding: chunked\r\n\r\n{}0\r\n\r\n",
+        format!("1000\r\n{}\r\n", "a".repeat(4096)).repeat(25)
+    );
+    let answer = tokio::task::block_in_place(|| raw(&world, chunked.as_bytes()));
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert_eq!(world.balance(0).await, (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b140_unpaired_surrogates_are_the_clients_mistake() {
+    let world = World::start(requests(10)).await;
+    let headers = [("x-api-key", API_KEY)];
+    let body = r#"{"model":"gpt","messages":[{"role":"user","content":"x \ud83d"}]}"#;
+    let answer = world.send("POST", "/v1/chat/completions", &headers, body).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.json()["error"]["message"].is_string());
+    let pair = r#"{"model":"gpt","messages":[{"role":"user","content":"x \ud83d\ude00"}]}"#;
+    assert_eq!(world.send("POST", "/v1/chat/completions", &headers, pair).await.status, 200);
+    let bytes = b"{\"model\":\"gpt\",\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}".to_vec();
+    assert_eq!(world.send("POST", "/v1/chat/completions", &headers, bytes).await.status, 400);
+    assert_eq!(world.balance(0).await, (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b141_the_clients_credential_goes_nowhere() {
+    let world = World::start(requests(10)).await;
+    let bearer = format!("Bearer {API_KEY}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("x-api-key", API_KEY),
+        ("api-key", API_KEY),
+        ("cookie", API_KEY),
+    ];
+    let path = format!("/v1/chat/completions?key={API_KEY}&beta=true");
+    assert_eq!(world.send("POST", &path, &headers, ask("x").to_string()).await.status, 200);
+    let call = &world.up.calls()[0];
+    assert!(!format!("{:?} {}", call.headers, call.target).contains(API_KEY));
+    assert!(call.target.ends_with("?beta=true"));
+    assert_eq!(call.header("authorization"), Some("Bearer provider-secret"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b142_b143_one_key_one_account_however_it_is_spelt() {
+    let world = World::start(requests(3)).await;
+    let body = ask("x").to_string();
+    let status = async |headers: &[(&str, &str)]| {
+        world.send("POST", "/v1/chat/completions", headers, body.clone()).await.status.as_u16()
+    };
+    let bearer = format!("Bearer {API_KEY}");
+    assert_eq!(status(&[("authorization", &bearer)]).await, 200);
+    assert_eq!(status(&[("authorization", &format!("bearer  {API_KEY}"))]).await, 200);
+    assert_eq!(status(&[("x-api-key", API_KEY)]).await, 200);
+    assert_eq!(status(&[("x-api-key", API_KEY), ("authorization", &bearer)]).await, 429);
+    assert_eq!(status(&[("x-api-key", OTHER_API_KEY), ("authorization", &bearer)]).await, 401);
+    assert_eq!(status(&[("authorization", &format!("x Bearer {API_KEY}"))]).await, 401);
+    assert_eq!(status(&[]).await, 401);
+    assert_eq!(status(&[("x-api-key", "tb_unknown")]).await, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b144_no_path_around_the_limits() {
+    let world = World::start(requests(0)).await;
+    let headers = [("x-api-key", API_KEY)];
+    for path in [
+        "/v1/chat/completions",
+        "//v1/chat/completions",
+        "/v1/chat/completions/",
+        "/V1/CHAT/COMPLETIONS",
+        "/v1/chat%2Fcompletions",
+        "/v1/../v1/chat/completions",
+        "/v1/messages",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages/count_tokens",
+    ] {
+        for method in ["POST", "GET", "HEAD", "PUT"] {
+            let status = world.send(method, path, &headers, ask("x").to_string()).await.status.as_u16();
+            assert!(matches!(status, 404 | 405 | 429 | 413 | 400), "{method} {path}: {status}");
+        }
+    }
+    assert_eq!(world.up.calls().len(), 0);
+    assert_eq!(world.send("GET", "/v1/models", &headers, "").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b252_discovery_works_with_every_limit_spent() {
+    let world = World::start(requests(0)).await;
+    let headers = [("x-api-key", API_KEY)];
+    let models = world.send("GET", "/v1/models", &headers, "").await;
+    assert!(models.text().contains("\"gpt\""));
+    let limits = world.send("GET", "/v1/limits", &headers, "").await.json();
+    assert_eq!(limits["data"][0]["ceiling"], 0, "{limits}");
+    assert_eq!(world.send("GET", "/v1/limits", &[], "").await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b145_duplicate_keys_are_refused() {
+    let world = World::start(requests(10)).await;
+    let headers = [("x-api-key", API_KEY)];
+    for body in [
+        r#"{"model":"gpt","model":"dear","messages":[]}"#,
+        r#"{"model":"gpt","max_tokens":1,"max_tokens":9000,"messages":[]}"#,
+        r#"{"model":"gpt","stream":false,"stream":true,"messages":[]}"#,
+    ] {
+        let answer = world.send("POST", "/v1/chat/completions", &headers, body).await;
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(answer.json()["error"]["param"].is_string(), "{}", answer.text());
+    }
+    assert_eq!(world.up.calls().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b147_an_error_under_a_200_is_an_error() {
+    let world = World::start(Plan { upstream: |u| u.retries = 0, ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)]) }).await;
+    let error = json!({ "error": { "message": "no", "type": "server_error", "code": null } });
+    for body in [ask("x"), ask_stream("x")] {
+        world.up.script(Script::json(200, error.clone()));
+        let answer = world.chat(&body).await;
+        assert!(answer.status.as_u16() >= 500, "{}", answer.status);
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        world.up.script(Script::steps(vec![]));
+        assert_eq!(world.chat(&body).await.status, 502);
+    }
+    world.up.script(Script::steps(vec![Step::Text("<html>busy</html>".into())]).header("content-type", "text/html"));
+    world.settled().await;
+    let refused = Script { status: Some(429), ..Script::steps(vec![Step::Text("<html>busy</html>".into())]) };
+    world.up.clear();
+    world.up.set_default(refused.header("content-type", "text/html"));
+    drop(world.chat(&ask("x")).await);
+    let answer = world.chat(&ask("x")).await;
+    assert_eq!(answer.status, 429);
+    assert!(answer.json()["error"]["message"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b148_errors_speak_the_clients_dialect() {
+    let plan = Plan::with([rate(key(), Measure::Requests, 1), quota(tenant(), Measure::Cost, PeriodKind::Day, 10_000_000)]);
+    let world = World::start(plan).await;
+    let headers = [("x-api-key", API_KEY)];
+    let told = async |headers: &[(&str, &str)], body: &str| {
+        let answer = world.send("POST", "/v1/messages", headers, body.to_owned()).await;
+        let json = answer.json();
+        assert_eq!(json["type"], "error", "{json}");
+        assert!(json["request_id"].as_str().unwrap().starts_with("req_"));
+        (answer.status.as_u16(), json["error"]["type"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(told(&headers, "{").await, (400, "invalid_request_error".into()));
+    assert_eq!(told(&[("x-api-key", "no")], "{}").await, (401, "authentication_error".into()));
+    let unknown = json!({ "model": "nope", "max_tokens": 5, "messages": [] }).to_string();
+    assert_eq!(told(&headers, &unknown).await, (404, "not_found_error".into()));
+    let large = json!({ "model": "claude", "max_tokens": 1_000_000, "messages": [] }).to_string();
+    assert_eq!(told(&headers, &large).await, (413, "request_too_large".into()));
+    assert_eq!(world.post("/v1/messages", &messages("x")).await.status, 200);
+    assert_eq!(told(&headers, &messages("x").to_string()).await, (429, "rate_limit_error".into()));
+    let stream = { let mut m = messages("x"); m["stream"] = json!(true); m.to_string() };
+    assert_eq!(told(&headers, &stream).await, (429, "rate_limit_error".into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b149_a_spent_budget_has_its_own_type_in_both_dialects() {
+    let budget = quota(tenant(), Measure::Cost, PeriodKind::Day, 1_000_000_000);
+    let world = World::start(Plan::with([budget])).await;
+    // One overrun spends it: the provider used more than anyone could know.
+    world.up.script(Generate { input_llm_tokens: Some(400_000), output_llm_tokens: Some(40_000), ignore_cap: true, ..Generate::default() }.into());
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    let (posted, _) = world.balance(0).await;
+    assert!(posted > 1_000_000_000);
+    for stream in [false, true] {
+        let mut body = ask("x");
+        body["stream"] = json!(stream);
+        let refused = world.chat(&body).await;
+        assert_eq!((refused.status.as_u16(), refused.json()["error"]["code"].as_str()), (429, Some("insufficient_quota")));
+        assert_eq!(refused.header("x-should-retry"), Some("false"));
+        assert!(refused.header("x-tollbook-reset").unwrap().ends_with("T00:00:00Z"));
+        assert!(refused.json()["error"]["message"].as_str().unwrap().contains("starts anew at"));
+        let mut body = messages("x");
+        body["stream"] = json!(stream);
+        let refused = world.post("/v1/messages", &body).await;
+        assert_eq!((refused.status.as_u16(), refused.json()["error"]["type"].as_str()), (402, Some("billing_error")));
+    }
+    assert_eq!(world.up.calls().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b150_a_rate_refusal_tells_how_long_to_wait() {
+    let world = World::start(requests(1)).await;
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    let refused = world.chat(&ask("x")).await;
+    assert_eq!(refused.json()["error"]["code"], "rate_limit_exceeded");
+    assert_eq!(refused.json()["error"]["type"], "requests");
+    // With its jitter a full window may pass the minute, and then SDKs are told not to sleep it.
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((58..=75).contains(&seconds), "{seconds}");
+    if seconds <= 60 {
+        let millis: u64 = refused.header("retry-after-ms").unwrap().parse().unwrap();
+        assert_eq!(millis.div_ceil(1000), seconds);
+    } else {
+        assert_eq!(refused.header("x-should-retry"), Some("false"));
+    }
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("Please try again in "));
+    assert_eq!(refused.header("x-ratelimit-remaining-requests"), Some("0"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b162_an_error_as_the_first_event_is_an_error_answer() {
+    let world = World::start(Plan { upstream: |u| u.retries = 0, ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)]) }).await;
+    let event = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
+    world.up.script(Script::steps(vec![Step::Text(": hi\n\n".into()), Step::Text(event.into())]));
+    let mut body = messages("x");
+    body["stream"] = json!(true);
+    let answer = world.post("/v1/messages", &body).await;
+    assert!(matches!(answer.status.as_u16(), 503 | 529), "{answer:?}");
+    assert_eq!(answer.json()["error"]["type"], "overloaded_error");
+    assert_eq!(world.balance(0).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b048_an_option_the_client_never_sent_is_taken_back() {
+    let plan = Plan::with([rate(key(), Measure::Requests, 10), quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)]);
+    let world = World::start(plan).await;
+    world.up.script(Script::error(400, "unknown field stream_options"));
+    world.up.script(Generate { usage: UsageMode::Never, output_llm_tokens: Some(30), ..Generate::default() }.into());
+    let answer = world.chat(&ask_stream("x")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(world.balance(0).await, (1, 0));
+    assert_eq!(world.journal().await[0].1.figures, Figures::Metered);
+    assert!(world.up.calls()[1].json().get("stream_options").is_none());
+    // A client that sent it itself gets the refusal.
+    world.up.script(Script::error(400, "unknown field stream_options"));
+    let mut body = ask_stream("x");
+    body["stream_options"] = json!({ "include_usage": true });
+    assert_eq!(world.chat(&body).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b130_the_provider_is_asked_for_plain_bytes_and_decoded_all_the_same() {
+    let world = World::start(Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])).await;
+    let headers = [("x-api-key", API_KEY), ("accept-encoding", "br, zstd, gzip")];
+    for body in [ask("x"), ask_stream("x")] {
+        world.up.clear();
+        world.up.script(Script::output(5).gzip());
+        let answer = world.send("POST", "/v1/chat/completions", &headers, body.to_string()).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.header("content-encoding").is_none());
+        assert!(answer.text().contains("choices"));
+        assert_eq!(world.up.calls()[0].header("accept-encoding"), Some("identity"));
+    }
+    assert!(world.journal().await.iter().all(|(_, b)| b.figures == Figures::Reported));
+    let mut odd = Script::output(5);
+    odd.encodings.push("x-foo".to_owned());
+    world.up.script(odd);
+    assert_eq!(world.chat(&ask("x")).await.status, 502);
+    world.settled().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b131_streams_are_told_not_to_be_buffered() {
+    let world = World::start(requests(10)).await;
+    let answer = world.chat(&ask_stream("x")).await;
+    assert_eq!(answer.header("cache-control"), Some("no-cache, no-transform"));
+    assert_eq!(answer.header("x-accel-buffering"), Some("no"));
+    assert!(answer.header("content-type").unwrap().starts_with("text/event-stream"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b174_retries_wait_as_told_and_hold_once() {
+    let plan = Plan { upstream: |u| u.retries = 2, ..requests(10) };
+    let world = World::start(plan).await;
+    world.up.script(Script::error(429, "slow").header("retry-after-ms", "100"));
+    world.up.script(Script::error(429, "slow").header("retry-after-ms", "300"));
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    let calls = world.up.calls();
+    assert_eq!(calls.len(), 3);
+    assert!(calls[1].arrived_ms - calls[0].arrived_ms >= 100);
+    assert!(calls[2].arrived_ms - calls[1].arrived_ms >= 300);
+    assert_eq!(world.balance(0).await, (1, 0));
+    assert_eq!(world.journal().await[0].1.attempts, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b175_tries_are_bounded_whatever_the_provider_says() {
+    let world = World::start(Plan { upstream: |u| u.retries = 1, ..requests(10) }).await;
+    world.up.set_default(Script::error(503, "no").header("retry-after-ms", "1"));
+    assert_eq!(world.chat(&ask("x")).await.status, 503);
+    assert_eq!(world.up.calls().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operators_account_is_never_quoted() {
+    let world = World::start(Plan { upstream: |u| u.retries = 0, ..requests(100) }).await;
+    let secret = "org-secret-12345 has run out of money";
+    for (status, kind, code) in [(401, "", ""), (402, "", ""), (429, "insufficient_quota", "insufficient_quota"), (403, "", "")] {
+        let body = ErrorBody { message: secret.into(), kind: kind.into(), code: Some(code.to_owned()) };
+        let script = Script { status: Some(status), answer: tollbook_mock_upstream::Answer::Error(body), ..Script::default() };
+        world.up.script(script.header("x-ratelimit-remaining-requests", "7").header("openai-organization", "org-secret"));
+        let answer = world.chat(&ask("x")).await;
+        assert!(answer.status.as_u16() >= 500, "{status}: {}", answer.status);
+        assert!(!answer.text().contains("org-secret"));
+        assert!(answer.header("openai-organization").is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_heads_are_answered_and_cost_nothing() {
+    let world = World::start(Plan {
+        config: |c| {
+            c.timeouts.head = Duration::from_millis(300);
+            c.timeouts.body_silence = Duration::from_millis(300);
+        },
+        ..requests(10)
+    })
+    .await;
+    let many = "a: b\r\n".repeat(200);
+    let long = format!("a: {}\r\n", "b".repeat(200_000));
+    for (name, bytes) in [
+        ("endless headers", format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{many}\r\n")),
+        ("a long header", format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{long}\r\n")),
+        ("nonsense", "\u{0}\u{1}\u{2}\r\n\r\n".to_owned()),
+        ("a slow head", "POST /v1/chat/comp".to_owned()),
+        ("a slow body", format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\ncontent-length: 50\r\n\r\n{{")),
+        ("two lengths", "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nabcde".to_owned()),
+        ("a negative length", "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n".to_owned()),
+    ] {
+        let answer = tokio::task::block_in_place(|| raw(&world, bytes.as_bytes()));
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{name}: {answer}");
+    }
+    assert_eq!(world.balance(0).await, (0, 0));
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b235_a_client_that_never_reads_is_cut_and_settled() {
+    let world = World::start(Plan {
+        config: |c| c.timeouts.write_stall = Duration::from_millis(500),
+        ..Plan::with([rate(key(), Measure::Requests, 10), quota(key(), Measure::Tokens, PeriodKind::Day, 100_000_000)])
+    })
+    .await;
+    let chunk = format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": "y".repeat(100_000) } }] }));
+    world.up.script(Script::steps(vec![Step::Repeat { text: chunk, times: 1_000, every_ms: 0 }]));
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\ncontent-length: {}\r\n\r\n{}",
+        ask_stream("x").to_string().len(),
+        ask_stream("x")
+    );
+    let mut socket = std::net::TcpStream::connect(world.addr).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    world.until("the call is at the provider", || !world.up.calls().is_empty()).await;
+    world.settled().await;
+    assert!(world.journal().await[0].1.usage.output > 0);
+    drop(socket);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b125_a_missing_done_is_added_where_the_answer_was_whole() {
+    let world = World::start(requests(10)).await;
+    world.up.script(Generate { omit_done: true, ..Generate::default() }.into());
+    let text = world.chat(&ask_stream("x")).await.text();
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b099_a_missing_cap_is_no_mistake_where_only_requests_are_limited() {
+    let world = World::start(requests(10)).await;
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    let call = world.up.calls()[0].json();
+    assert!(call.get("max_tokens").is_none() && call.get("max_completion_tokens").is_none());
+    // Where a hard limit counts output, the cap that was held is written into the request.
+    let world = World::start(Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])).await;
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    assert_eq!(world.up.calls()[0].json()["max_completion_tokens"], 4096);
+}

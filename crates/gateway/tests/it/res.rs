@@ -1,0 +1,354 @@
+//! Field cases RES and DIS: every hold has one end, whatever becomes of its owner; what was produced is charged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tollbook_mock_upstream::{Generate, Script, Step, UsageMode};
+use tollbook_policy::{EstimatorChoice, Measure, PeriodKind};
+use tollbook_store::{Ending, Figures};
+
+use crate::world::{Plan, World, ask, ask_stream, concurrency, key, quota, rate, tenant, used};
+
+/// One limit of each kind, wide enough to pass.
+fn wide() -> Plan {
+    Plan::with([
+        rate(tenant(), Measure::Requests, 10_000),
+        rate(key(), Measure::Tokens, 10_000_000),
+        quota(tenant(), Measure::Tokens, PeriodKind::Day, 100_000_000),
+        concurrency(key(), 100),
+    ])
+}
+
+fn short_silence(plan: Plan) -> Plan {
+    Plan {
+        upstream: |upstream| {
+            upstream.silence_timeout = Duration::from_millis(300);
+            upstream.first_byte_timeout = Duration::from_millis(300);
+            upstream.retries = 0;
+        },
+        ..plan
+    }
+}
+
+async fn last_entry(world: &World) -> (Figures, Ending, i64) {
+    let journal = world.journal().await;
+    let (_, body) = journal.last().expect("an entry");
+    (body.figures, body.ending, body.usage.input + body.usage.output)
+}
+
+/// Reads `n` data frames of a stream, then drops it.
+async fn read_some(world: &World, path: &str, body: &Value, n: usize) {
+    let mut response = world.open_stream(path, body).await;
+    assert_eq!(response.status(), 200);
+    for _ in 0..n {
+        if response.body_mut().frame().await.is_none() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b015_a_cancelled_stream_frees_its_slot() {
+    let world = World::start(Plan::with([concurrency(key(), 1)])).await;
+    for _ in 0..100 {
+        world.up.script(Generate { chunk_every_ms: 5, output_llm_tokens: Some(1_000), ignore_cap: true, ..Generate::default() }.into());
+        read_some(&world, "/v1/chat/completions", &ask_stream("x"), 3).await;
+        world.settled().await;
+        assert_eq!(world.chat(&ask("x")).await.status, 200);
+    }
+    assert_eq!(world.balance(0).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b018_malformed_calls_take_nothing() {
+    let world = World::start(Plan::with([concurrency(key(), 1), rate(key(), Measure::Requests, 10)])).await;
+    let unknown = json!({ "model": "nope", "messages": [] });
+    assert_eq!(world.chat(&unknown).await.status, 404);
+    let unnamed = json!({ "messages": [{ "role": "user2" }] });
+    assert_eq!(world.chat(&unnamed).await.status, 400);
+    assert_eq!((world.balance(0).await, world.balance(1).await), ((0, 0), (0, 0)));
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b020_an_upstream_outage_leaves_nothing_held() {
+    let world = World::start(short_silence(Plan::with([concurrency(key(), 10)]))).await;
+    world.up.set_default(Script::steps(vec![Step::Stall]).head_after_ms(60_000));
+    for _ in 0..10 {
+        assert_eq!(world.chat(&ask("x")).await.status, 504);
+    }
+    world.up.set_default(Script::raw(vec![Step::Close]));
+    for _ in 0..10 {
+        assert_eq!(world.chat(&ask("x")).await.status, 502);
+    }
+    world.up.set_default(Script::default());
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    assert_eq!(world.balance(0).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b022_a_client_that_leaves_before_the_head_frees_its_slot() {
+    let world = World::start(Plan::with([concurrency(key(), 1)])).await;
+    world.up.script(Script::default().head_after_ms(600_000));
+    let body = ask_stream("x");
+    let call = world.open_stream("/v1/chat/completions", &body);
+    assert!(tokio::time::timeout(Duration::from_millis(100), call).await.is_err());
+    world.settled().await;
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b023_a_slot_is_held_until_the_stream_has_ended() {
+    let world = World::start(Plan::with([concurrency(key(), 2)])).await;
+    world.up.set_default(Generate { chunk_every_ms: 20, chunks: Some(500), output_llm_tokens: Some(500), ignore_cap: true, ..Generate::default() }.into());
+    let mut first = world.open_stream("/v1/chat/completions", &ask_stream("a")).await;
+    let second = world.open_stream("/v1/chat/completions", &ask_stream("b")).await;
+    assert!(first.body_mut().frame().await.is_some());
+    assert_eq!(world.chat(&ask_stream("c")).await.status, 429);
+    drop(first);
+    world.until_held(1).await;
+    let third = world.open_stream("/v1/chat/completions", &ask_stream("d")).await;
+    assert_eq!(third.status(), 200);
+    drop((second, third));
+    world.settled().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b024_a_stream_lowers_its_hold_to_the_truth() {
+    let mut limit = quota(key(), Measure::OutputTokens, PeriodKind::Day, 10_000);
+    limit.estimator = Some(EstimatorChoice::Constant(4_000));
+    let world = World::start(Plan::with([limit])).await;
+    world.up.set_default(Script::output(100));
+    for _ in 0..20 {
+        let mut body = ask_stream("x");
+        body["max_tokens"] = json!(4_000);
+        assert_eq!(world.chat(&body).await.status, 200);
+    }
+    assert_eq!(world.balance(0).await, (2_000, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b025_usage_and_reset_at_one_moment_settle_once() {
+    let world = World::start(wide()).await;
+    let usage = json!({ "prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37 });
+    let chunk = format!("data: {}\n\n", json!({ "choices": [], "usage": usage }));
+    let content = r#"data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}"#;
+    for _ in 0..20 {
+        world.up.script(Script::steps(vec![
+            Step::Text(format!("{content}\n\n")),
+            Step::Usage { text: chunk.clone(), usage: usage.clone() },
+            Step::Reset,
+        ]));
+        drop(world.chat(&ask_stream("x")).await);
+    }
+    world.settled().await;
+    assert_eq!(world.balance(2).await, (20 * 37, 0));
+    assert_eq!(world.journal().await.len(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b035_a_cancelled_messages_stream_keeps_its_reported_input() {
+    let world = World::start(wide()).await;
+    let event = |name: &str, data: Value| format!("event: {name}\ndata: {data}\n\n");
+    let start = event("message_start", json!({ "type": "message_start", "message": { "id": "m", "usage": { "input_tokens": 40, "output_tokens": 1 } } }));
+    let mut steps = vec![Step::Text(start)];
+    for _ in 0..5 {
+        steps.push(Step::Text(event("content_block_delta", json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "word " } }))));
+        steps.push(Step::DelayMs(1));
+    }
+    steps.push(Step::Stall);
+    world.up.script(Script::steps(steps));
+    let body = json!({ "model": "claude", "max_tokens": 50, "stream": true, "messages": [{ "role": "user", "content": "hi" }] });
+    let mut response = world.open_stream("/v1/messages", &body).await;
+    let mut text = Vec::new();
+    while text.windows(5).filter(|w| *w == b"word ").count() < 5 {
+        text.extend_from_slice(&response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    drop(response);
+    world.settled().await;
+    let journal = world.journal().await;
+    assert_eq!(journal.len(), 1);
+    let usage = journal[0].1.usage;
+    assert_eq!(usage.input, 40);
+    assert!((5..=50).contains(&usage.output), "{usage:?}");
+    assert_eq!(journal[0].1.figures, Figures::Partial);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b038_a_client_that_leaves_after_the_usage_is_charged_the_usage() {
+    let world = World::start(wide()).await;
+    let mut body = ask_stream("x");
+    body["stream_options"] = json!({ "include_usage": true });
+    for marker in ["\"usage\":{", "[DONE]"] {
+        world.up.clear();
+        let mut response = world.open_stream("/v1/chat/completions", &body).await;
+        let mut text = String::new();
+        while !text.contains(marker) {
+            let Some(frame) = response.body_mut().frame().await else { break };
+            text.push_str(std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
+        }
+        drop(response);
+        world.settled().await;
+        let (input, output) = used(&world.up.calls()[0]);
+        let (figures, ending, total) = last_entry(&world).await;
+        assert_eq!((figures, total), (Figures::Reported, i64::try_from(input + output).unwrap()));
+        assert_eq!(ending, Ending::Complete);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b039_a_buffered_call_is_awaited_after_its_client_left() {
+    let world = World::start(wide()).await;
+    let usage = Generate { input_llm_tokens: Some(1_000), output_llm_tokens: Some(400), ignore_cap: true, ..Generate::default() };
+    world.up.script(Script::from(usage).head_after_ms(300));
+    let body = ask("x");
+    let call = world.open_stream("/v1/chat/completions", &body);
+    assert!(tokio::time::timeout(Duration::from_millis(100), call).await.is_err());
+    world.settled().await;
+    assert_eq!(world.balance(2).await, (1_400, 0));
+    assert_eq!(last_entry(&world).await, (Figures::Reported, Ending::Complete, 1_400));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b040_a_buffered_call_that_never_ends_is_charged_as_held() {
+    let limit = quota(key(), Measure::OutputTokens, PeriodKind::Day, 100_000);
+    let world = World::start(short_silence(Plan::with([limit]))).await;
+    world.up.script(Script::default().head_after_ms(600_000));
+    let mut body = ask("x");
+    body["max_tokens"] = json!(50_000);
+    assert_eq!(world.chat(&body).await.status, 504);
+    assert_eq!(world.balance(0).await, (50_000, 0));
+    assert_eq!(last_entry(&world).await.0, Figures::Unknown);
+    // A later identical call sees that.
+    assert_eq!(world.chat(&body).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b041_every_surface_and_cut_is_charged_once() {
+    for (path, model) in [("/v1/chat/completions", "gpt"), ("/v1/messages", "claude")] {
+        for cut in ["client", "reset", "stall", "close"] {
+            let world = World::start(short_silence(wide())).await;
+            let base = Generate { output_llm_tokens: Some(200), chunks: Some(200), chunk_every_ms: 2, ignore_cap: true, ..Generate::default() };
+            let script = match cut {
+                "reset" => Generate { reset_at_chunk: Some(5), ..base },
+                "stall" => Generate { stall_at_chunk: Some(5), ..base },
+                "close" => Generate { close_at_chunk: Some(5), ..base },
+                _ => base,
+            };
+            world.up.script(script.into());
+            let body = json!({ "model": model, "max_tokens": 300, "stream": true, "messages": [{ "role": "user", "content": "x" }] });
+            if cut == "client" {
+                read_some(&world, path, &body, 5).await;
+            } else {
+                let answer = world.post(path, &body).await;
+                assert!(answer.text().contains("error"), "{path} {cut}: {}", answer.text());
+                assert!(!answer.text().contains("[DONE]") && !answer.text().contains("message_stop"));
+            }
+            world.settled().await;
+            let journal = world.journal().await;
+            assert_eq!(journal.len(), 1, "{path} {cut}");
+            let entry = &journal[0].1;
+            assert!(entry.cost_nano > 0 && entry.usage.output > 0, "{path} {cut}: {entry:?}");
+            assert_eq!(entry.figures, Figures::Partial, "{path} {cut}");
+            assert_eq!(world.held().await, 0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b042_a_cut_is_not_a_good_end() {
+    let world = World::start(wide()).await;
+    world.up.script(Generate { close_at_chunk: Some(3), chunks: Some(9), ..Generate::default() }.into());
+    let text = world.chat(&ask_stream("x")).await.text();
+    let content = text.matches("\"content\":\"").count() - text.matches("\"content\":\"\"").count();
+    assert_eq!(content, 3, "{text}");
+    assert!(text.contains("\"code\":\"stream_incomplete\""), "{text}");
+    assert!(!text.contains("[DONE]"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b043_a_messages_stream_without_stop_gets_an_error_event() {
+    let world = World::start(wide()).await;
+    world.up.script(Generate { reset_at_chunk: Some(2), chunks: Some(9), ..Generate::default() }.into());
+    let body = json!({ "model": "claude", "max_tokens": 50, "stream": true, "messages": [{ "role": "user", "content": "x" }] });
+    let text = world.post("/v1/messages", &body).await.text();
+    assert!(text.contains("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\""), "{text}");
+    assert!(!text.contains("message_stop") && !text.contains("end_turn"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b160_a_refusal_by_the_provider_costs_no_llm_tokens() {
+    let world = World::start(Plan { upstream: |u| u.retries = 0, ..wide() }).await;
+    for (n, status) in [400_u16, 401, 404, 422, 429, 500, 503].into_iter().enumerate() {
+        world.up.script(Script::error(status, "no"));
+        let answer = world.chat(&ask("x")).await;
+        assert!(answer.status.as_u16() >= 400, "{status}");
+        assert_eq!(world.balance(0).await, (i64::try_from(n).unwrap() + 1, 0), "{status}: requests are kept");
+        assert_eq!(world.balance(2).await, (0, 0), "{status}");
+        assert_eq!(world.balance(3).await, (0, 0), "{status}");
+    }
+    let figures: Vec<Figures> = world.journal().await.iter().map(|(_, b)| b.figures).collect();
+    assert_eq!(figures, [Figures::Nothing; 7]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_never_left_gives_its_request_back() {
+    let world = World::start(Plan {
+        upstream: |u| {
+            // Nobody listens there.
+            u.base_url = "http://127.0.0.1:9/v1".parse().unwrap();
+            u.retries = 1;
+        },
+        ..wide()
+    })
+    .await;
+    assert_eq!(world.chat(&ask("x")).await.status, 502);
+    for limit in 0..4 {
+        assert_eq!(world.balance(limit).await, (0, 0));
+    }
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn complete_without_usage_is_metered() {
+    let world = World::start(wide()).await;
+    for body in [ask("hello there"), ask_stream("hello there")] {
+        world.up.script(Generate { usage: UsageMode::Never, output_llm_tokens: Some(40), ..Generate::default() }.into());
+        assert_eq!(world.chat(&body).await.status, 200);
+        let (figures, ending, total) = last_entry(&world).await;
+        assert_eq!((figures, ending), (Figures::Metered, Ending::Complete));
+        assert!(total > 10, "{total}");
+    }
+}
+
+/// Dropped at every chunk: one entry each, nothing held, whatever the moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b044_a_client_gone_at_every_chunk_settles_once() {
+    let world = Arc::new(World::start(wide()).await);
+    for chunk in 0..12 {
+        world.up.script(Generate { chunks: Some(10), output_llm_tokens: Some(10), chunk_every_ms: 2, ..Generate::default() }.into());
+        read_some(&world, "/v1/chat/completions", &ask_stream("x"), chunk).await;
+        world.settled().await;
+        assert_eq!(world.journal().await.len(), chunk + 1);
+    }
+    assert_eq!(world.balance(0).await, (12, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b138_a_silent_upstream_is_ended_with_an_error_event() {
+    let world = World::start(short_silence(wide())).await;
+    world.up.script(Generate { stall_at_chunk: Some(3), chunks: Some(9), ..Generate::default() }.into());
+    let text = world.chat(&ask_stream("x")).await.text();
+    assert!(text.contains("stream_timeout"), "{text}");
+    assert_eq!(world.held().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b137_a_stream_longer_than_every_limit_of_silence_completes() {
+    let world = World::start(short_silence(wide())).await;
+    world.up.script(Generate { chunks: Some(10), output_llm_tokens: Some(10), chunk_every_ms: 100, ..Generate::default() }.into());
+    let text = world.chat(&ask_stream("x")).await.text();
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+}

@@ -42,4 +42,11 @@ impl Digest {
         self.0.finalize_xof().fill(&mut first);
         u64::from_le_bytes(first)
     }
+
+    /// The first 128 bits.
+    pub(crate) fn long(&self) -> u128 {
+        let mut first = [0; 16];
+        self.0.finalize_xof().fill(&mut first);
+        u128::from_le_bytes(first)
+    }
 }

@@ -8,8 +8,10 @@ mod account;
 mod calendar;
 mod catalog;
 mod check_limit;
+mod definition;
 mod digest;
 mod explain;
+mod history;
 mod limit;
 mod meter;
 mod problem;
@@ -20,7 +22,9 @@ mod validate;
 pub use account::measure_word;
 pub use calendar::{Anchor, Calendar, CalendarId, DEFAULT_ZONE, PeriodCache, PeriodRule, PeriodTable};
 pub use catalog::{Catalog, Draft, Key, KeyRefusal, Model, Pool, Project, Rule, Secret, Service, Tenant};
+pub use definition::DefinitionError;
 pub use explain::BoundLine;
+pub use history::{HistoryRow, OpeningNeeded, diff};
 pub use limit::{
     Booking, CONSTANT_MAX, COST_CEILING_MAX, EstimatorChoice, FACTOR_MAX, FACTOR_MIN, FACTOR_ONE, Form,
     LIMIT_NAME_MAX, Limit, LimitDraft, Opening, PeriodKind, ShapeDraft, Strictness, WEIGHTED_CEILING_MAX,

@@ -25,6 +25,8 @@ pub struct Asked<'a> {
     pub web_search: bool,
     pub images: bool,
     pub other_media: bool,
+    /// The answer may contain sound.
+    pub audio_output: bool,
     pub service_tier: Option<&'a str>,
 }
 
@@ -38,6 +40,8 @@ impl<'a> Asked<'a> {
             web_search: request.web_search,
             images: !request.content.images.is_empty(),
             other_media: request.content.other_media > 0,
+            // the wire does not tell, so it may
+            audio_output: true,
             service_tier: request.service_tier.as_deref(),
         }
     }
@@ -62,6 +66,7 @@ pub struct Demand {
     pub cache_write_hour: bool,
     pub images: bool,
     pub other_media: bool,
+    pub audio_output: bool,
     pub web_searches_worst: u64,
     pub service_tier: Option<String>,
 }
@@ -93,6 +98,7 @@ impl Demand {
             cache_write_hour: asked.cache_hour,
             images: asked.images,
             other_media: asked.other_media,
+            audio_output: asked.audio_output,
             web_searches_worst: if asked.web_search { facts.web_searches_worst } else { 0 },
             service_tier: asked.service_tier.map(str::to_owned),
         }

@@ -56,7 +56,8 @@ const O200K: PerChar = PerChar {
     hebrew: 470,
     arabic: 380,
     indic: 400,
-    thai: 480,
+    // prose is nearer 420; odd strings make one per character, and half of that is the least we say (B107)
+    thai: 550,
     han: 950,
     kana: 850,
     hangul: 800,

@@ -168,7 +168,7 @@ fn priced(bound: &BoundAccount, demand: &Demand, price: &Price) -> Figures {
 
     let reachable = || price.reachable(demand.worst_input);
     let input = reachable().map(|rates| dearest_input(rates, demand)).max().unwrap_or(0);
-    let output = reachable().map(|r| r.output.max(r.reasoning).max(r.audio_output)).max().unwrap_or(0);
+    let output = reachable().map(|rates| dearest_output(rates, demand)).max().unwrap_or(0);
     let pico =
         u128::from(demand.worst_input) * u128::from(input) + u128::from(demand.cap) * u128::from(output);
     let nano = times(pico, price.tier_worst(tier)).div_ceil(1_000);
@@ -194,6 +194,11 @@ fn dearest_input(rates: &Rates, demand: &Demand) -> u64 {
         }
     }
     dearest
+}
+
+fn dearest_output(rates: &Rates, demand: &Demand) -> u64 {
+    let text = rates.output.max(rates.reasoning);
+    if demand.audio_output { text.max(rates.audio_output) } else { text }
 }
 
 fn times(amount: u128, thousandths: u32) -> u128 {

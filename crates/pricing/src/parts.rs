@@ -79,7 +79,7 @@ impl Parts {
     }
 
     /// Thousandths of an account's llm_token; the meter is already masked by the measure.
-    pub(crate) fn weighed(&self, meter: &Meter) -> u128 {
+    pub fn weighed(&self, meter: &Meter) -> u128 {
         let cache_write = self.cache_write_5m.saturating_add(self.cache_write_1h);
         sum([
             (self.text_input, u64::from(meter.uncached_input)),

@@ -523,9 +523,9 @@ mod tests {
     fn output_of_the_pieces_is_that_of_the_usage() {
         for (path, dialect) in [(CHAT, Dialect::OpenAi), (MESSAGES, Dialect::Anthropic)] {
             for stream in [true, false] {
-                for tokens in [0, 1, 7, 64, 65, 1000] {
+                for llm_tokens in [0, 1, 7, 64, 65, 1000] {
                     let wanted = Generate {
-                        output_llm_tokens: Some(tokens),
+                        output_llm_tokens: Some(llm_tokens),
                         reasoning_llm_tokens: 3,
                         input_llm_tokens: Some(50),
                         cached_llm_tokens: 10,
@@ -535,10 +535,10 @@ mod tests {
                     let made = make(path, &format!(r#"{{"stream":{stream}}}"#), &wanted);
                     let sent: Vec<Value> = sends(&made).into_iter().filter_map(|send| send.usage).collect();
                     let read = usage::read(dialect, &sent).unwrap();
-                    assert_eq!(read.output, tokens, "{path} {stream}");
-                    assert_eq!(output(&made), tokens, "{path} {stream}");
+                    assert_eq!(read.output, llm_tokens, "{path} {stream}");
+                    assert_eq!(output(&made), llm_tokens, "{path} {stream}");
                     assert_eq!((read.input, read.cached), (50, 10));
-                    assert_eq!(read.reasoning, tokens.min(3), "{path} {stream}");
+                    assert_eq!(read.reasoning, llm_tokens.min(3), "{path} {stream}");
                 }
             }
         }

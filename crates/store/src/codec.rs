@@ -52,6 +52,9 @@ impl EntryBody {
         if bytes.len() > BODY_MAX {
             return Err(CodecError::TooLong);
         }
+        if bytes.first() != Some(&b'{') {
+            return Err(CodecError::Damaged(0));
+        }
         let twin: Twin<'_> =
             serde_json::from_slice(bytes).map_err(|e| CodecError::Damaged(e.column().saturating_sub(1)))?;
         if twin.version == VERSION { Ok(twin.body()) } else { Err(CodecError::Version(twin.version)) }

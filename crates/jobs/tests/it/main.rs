@@ -1,1 +1,14 @@
-//! Tests.
+//! Tests of the background jobs, on the memory engine and the SQLite store, and on doubles where something must fail.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at once")]
+
+mod books;
+mod doubles;
+mod drain;
+mod drift;
+mod late;
+mod openings;
+mod pace;
+mod record;
+mod sweep;
+mod world;

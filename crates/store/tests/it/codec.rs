@@ -200,6 +200,7 @@ fn a_usual_context_keeps_every_name_and_no_outcome() {
 #[test]
 fn damage_and_other_versions_are_errors() {
     assert_eq!(EntryBody::decode(br#"{"v":2}"#), Err(CodecError::Version(2)));
+    assert_eq!(EntryBody::decode(b"[1]"), Err(CodecError::Damaged(0)));
     assert!(matches!(EntryBody::decode(b""), Err(CodecError::Damaged(_))));
     assert!(matches!(EntryBody::decode(br#"{"v":1,"c":1.5}"#), Err(CodecError::Damaged(_))));
     assert!(matches!(EntryBody::decode(b"{\"v\":1,\"t\":\"\xff\"}"), Err(CodecError::Damaged(_))));

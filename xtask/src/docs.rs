@@ -153,7 +153,7 @@ fn cell(value: &Value) -> String {
         Value::String(text) if text.is_empty() => "–".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(parts) if parts.is_empty() => "–".to_owned(),
-        Value::Array(parts) => parts.iter().map(cell).collect::<Vec<_>>().join(", "),
+        Value::Array(parts) => parts.iter().map(cell).collect::<Vec<_>>().join("; "),
         other => other.to_string(),
     };
     text.replace('|', "\\|").replace('\n', " ")

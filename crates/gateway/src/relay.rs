@@ -86,18 +86,21 @@ impl RelayBody {
     }
 
     /// Whether the stream was over before it gave anything: what to answer instead of an empty success (B162).
-    pub(crate) fn failed_at_once(&self) -> Option<Problem> {
+    /// The call is ended then; what the provider may still send is not awaited.
+    pub(crate) fn failed_at_once(&mut self) -> Option<Problem> {
         let meter = self.relay.meter();
-        if self.ticket.is_some() || meter.first_output_seen || meter.finish_seen {
+        if meter.first_output_seen || meter.finish_seen {
             return None;
         }
-        match &meter.error {
-            Some(error) => Some(refusal::error_in_200(error)),
-            None if meter.events == 0 => {
-                Some(Problem::upstream("the provider's stream ended before it began"))
+        let problem = match &meter.error {
+            Some(error) => refusal::error_in_200(error),
+            None if self.ticket.is_none() && meter.events == 0 => {
+                Problem::upstream("the provider's stream ended before it began")
             }
-            None => None,
-        }
+            None => return None,
+        };
+        let _: Poll<()> = self.finish(Ending::UpstreamError);
+        Some(problem)
     }
 
     /// Reads ahead until the stream shows whether it is a stream at all: an event, an error, its end, or `bound` bytes.
@@ -162,7 +165,8 @@ impl RelayBody {
         if self.first_output.is_none() && self.relay.meter().first_output_seen {
             self.first_output = Some(self.heard);
         }
-        if self.bounded && self.leave(cx) == Leave::Stop {
+        // In mid-event the rest of it goes out first; the limit is not passed by more than an event.
+        if self.bounded && self.relay.at_boundary() && self.leave(cx) == Leave::Stop {
             self.stop();
         }
     }
@@ -175,7 +179,7 @@ impl RelayBody {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.bounded && self.leave(cx) == Leave::Stop {
+        if self.bounded && self.relay.at_boundary() && self.leave(cx) == Leave::Stop {
             self.stop();
             return Poll::Ready(());
         }

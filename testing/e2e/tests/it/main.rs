@@ -6,4 +6,5 @@
     reason = "test code: a panic is a failed test"
 )]
 
+mod calls;
 mod sdk_and_provider;

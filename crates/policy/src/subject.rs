@@ -9,9 +9,9 @@ use tollbook_ledger::SubjectId;
 /// Longest id of a tenant, project, key, service or pool, in bytes.
 pub const ID_MAX: usize = 64;
 /// Longest id or alias of a model, in bytes.
-pub const MODEL_ID_MAX: usize = 128;
-/// Longest id of an end user, which comes from the client, in bytes.
-pub const USER_ID_MAX: usize = 128;
+pub const MODEL_ID_MAX: usize = 64;
+/// Longest id of an end user, which comes from the client, in bytes. What the journal keeps whole.
+pub const USER_ID_MAX: usize = 64;
 
 /// Who is charged. A key hangs on its id, not on its secret: rotation keeps its accounts (B228).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

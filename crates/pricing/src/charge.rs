@@ -4,7 +4,7 @@
 //! believed; every charge that is not what a provider reported carries its reason.
 
 use crate::demand::Demand;
-use crate::facts::ModelFacts;
+use crate::facts::{FACT_MAX, ModelFacts};
 use tollbook_ledger::ReleaseWhy;
 use tollbook_wire::Usage;
 
@@ -70,7 +70,8 @@ pub struct Decision {
 pub fn charge(ending: Ending, seen: &Seen, demand: &Demand, facts: &ModelFacts) -> Decision {
     let reported = seen.usage.filter(|usage| believable(usage, facts));
     let disbelieved = reported.is_none() && seen.usage.is_some();
-    let estimate = Estimate { input: demand.input.llm_tokens, output: seen.output, cap: demand.cap };
+    let most = if demand.cap_is_told { demand.cap } else { demand.cap.max(seen.output).min(FACT_MAX) };
+    let estimate = Estimate { input: demand.input.llm_tokens, output: seen.output, most };
     let charge = match (ending, reported) {
         (Ending::NeverSent, _) => Charge::Release(ReleaseWhy::NeverSent),
         (_, Some(usage)) => by_usage(ending, &usage, &estimate),
@@ -107,7 +108,7 @@ fn by_usage(ending: Ending, reported: &Usage, estimate: &Estimate) -> Charge {
         usage.input = usage.input.max(estimate.input);
     }
     if !(usage.output_reported && usage.complete) {
-        let counted = if cut { estimate.received() } else { estimate.output.min(estimate.cap) };
+        let counted = if cut { estimate.received() } else { estimate.output.min(estimate.most) };
         usage.output = usage.output.max(counted);
     }
     settle(usage, if cut { Figures::Partial } else { Figures::Metered })
@@ -117,12 +118,13 @@ fn by_usage(ending: Ending, reported: &Usage, estimate: &Estimate) -> Charge {
 struct Estimate {
     input: u64,
     output: u64,
-    cap: u64,
+    /// No more output than this can have come: the cap, or what did come where nobody told the upstream a cap.
+    most: u64,
 }
 
 impl Estimate {
     fn metered(&self) -> Usage {
-        self.usage(self.output.min(self.cap))
+        self.usage(self.output.min(self.most))
     }
 
     fn partial(&self) -> Usage {
@@ -133,10 +135,10 @@ impl Estimate {
         self.usage(0)
     }
 
-    /// Received × 1.1, within the cap: the upstream may have made more than arrived, but not more than it was allowed.
+    /// Received × 1.1, within the most: the upstream may have made more than arrived, but not more than it was allowed.
     fn received(&self) -> u64 {
         let more = (u128::from(self.output) * 11).div_ceil(10);
-        u64::try_from(more).unwrap_or(u64::MAX).min(self.cap)
+        u64::try_from(more).unwrap_or(u64::MAX).min(self.most)
     }
 
     fn usage(&self, output: u64) -> Usage {

@@ -40,8 +40,7 @@ impl<'a> Asked<'a> {
             web_search: request.web_search,
             images: !request.content.images.is_empty(),
             other_media: request.content.other_media > 0,
-            // the wire does not tell, so it may
-            audio_output: true,
+            audio_output: request.audio_asked,
             service_tier: request.service_tier.as_deref(),
         }
     }
@@ -57,6 +56,8 @@ pub struct Demand {
     pub cached_share: u64,
     /// Output cap of all choices together.
     pub cap: u64,
+    /// The upstream is told the cap, by the client or by us. If not, more may come back, and is charged.
+    pub cap_is_told: bool,
     /// Cap per choice to be written into the request.
     pub inject_cap: Option<u64>,
     /// Expected output before anything was learned.
@@ -92,6 +93,7 @@ impl Demand {
             input,
             cached_share: learned.cached_share(),
             cap: per_choice.saturating_mul(asked.choices.max(1)),
+            cap_is_told: inject || asked.output_cap.is_some(),
             inject_cap: inject.then_some(per_choice),
             first_output: facts.first_output,
             cache_write: asked.cache || facts.caches_unasked,
@@ -109,6 +111,7 @@ impl Demand {
         let cap = cap_per_choice.max(1).saturating_mul(choices.max(1));
         if cap < self.cap {
             self.cap = cap;
+            self.cap_is_told = true;
             self.inject_cap = Some(cap_per_choice.max(1));
         }
         self

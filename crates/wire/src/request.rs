@@ -40,6 +40,8 @@ pub struct Request<'a> {
     pub cache_hour_asked: bool,
     /// A hosted web search is offered to the model.
     pub web_search: bool,
+    /// The answer may contain sound.
+    pub audio_asked: bool,
     pub tool_count: u64,
     pub(crate) spots: Spots,
 }
@@ -80,6 +82,7 @@ pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, Deco
         cache_asked: walk.cache_asked,
         cache_hour_asked: walk.cache_hour_asked,
         web_search: walk.web_search,
+        audio_asked: head.audio_asked,
         spots: head.spots,
     })
 }
@@ -97,6 +100,7 @@ struct Head<'a> {
     caps: [Option<u64>; 2],
     choices: u64,
     usage_asked: bool,
+    audio_asked: bool,
     service_tier: Option<Cow<'a, str>>,
     spots: Spots,
     seen: u32,
@@ -201,6 +205,11 @@ impl<'a> Head<'a> {
                 walk.web_search |= json.object_or_skip(|json, _| json.skip())?;
                 Ok(())
             }
+            ("modalities", Surface::Chat) => self.modalities(json),
+            ("audio", Surface::Chat) => {
+                self.audio_asked |= json.object_or_skip(|json, _| json.skip())?;
+                Ok(())
+            }
             ("system", Surface::Messages) => walk.parts(json),
             ("cache_control", Surface::Messages) => walk.cache_control(json),
             _ => json.skip(),
@@ -231,6 +240,15 @@ impl<'a> Head<'a> {
             return Err(Fault::param("n", at, "must be from 1 to 128"));
         }
         Ok(())
+    }
+
+    fn modalities(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {
+        let each = |json: &mut Json<'a>| {
+            let kind = json.string_or_skip()?;
+            self.audio_asked |= kind.is_some_and(|kind| kind.with(|kind| kind == "audio"));
+            Ok(())
+        };
+        json.array_or_skip(each).map(drop)
     }
 
     fn stream_options(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {

@@ -56,6 +56,25 @@ fn endings_without_usage() {
     }
 }
 
+/// Where nobody told the upstream a cap, what came is charged although it is more than was reserved.
+#[test]
+fn output_beyond_a_cap_nobody_told_is_charged() {
+    let input = InputCount { llm_tokens: INPUT, built_in: INPUT, images: 0, exact: false };
+    let asked = Asked { choices: 1, ..Asked::default() };
+    let demand = Demand::new(&asked, input, &facts(), &Learned::default(), false);
+    assert!(!demand.cap_is_told);
+    for (ending, output, charged) in [
+        (Ending::CutStream, 4_000, 4_096),
+        (Ending::CutStream, 5_000, 5_000),
+        (Ending::Complete, 5_000, 5_000),
+        (Ending::Complete, 100, 100),
+    ] {
+        let seen = Seen { usage: None, output, output_seen: true };
+        let Charge::Settle { usage, .. } = charge(ending, &seen, &demand, &facts()).charge else { panic!() };
+        assert_eq!(usage.output, charged, "{ending:?} {output}");
+    }
+}
+
 /// Any ending with a usage object is charged by it, and learned from if it is final.
 #[test]
 fn endings_with_usage_are_charged_by_it() {

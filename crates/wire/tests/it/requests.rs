@@ -500,3 +500,19 @@ proptest! {
         }
     }
 }
+
+/// B078: whether an answer may contain sound decides what it can cost.
+#[test]
+fn b078_sound_is_asked_for_by_modalities_or_audio() {
+    let asked = |more: &str| {
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"Hi"}}]{more}}}"#);
+        decode_request(Surface::Chat, body.as_bytes()).unwrap().audio_asked
+    };
+    assert!(asked(r#","modalities":["text","audio"]"#));
+    assert!(asked(r#","audio":{"voice":"alloy","format":"wav"}"#));
+    for no in
+        ["", r#","modalities":["text"]"#, r#","modalities":null"#, r#","modalities":"audio","audio":null"#]
+    {
+        assert!(!asked(no), "{no}");
+    }
+}

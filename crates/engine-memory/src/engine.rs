@@ -97,6 +97,15 @@ impl MemoryEngine {
         rows
     }
 
+    /// Writes a wrong `held` past the verbs, as a fault would, so that tests can show what drift and repair do.
+    #[doc(hidden)]
+    pub fn corrupt_held(&self, shard: Shard, account: AccountId, period: u64, held: i64) -> bool {
+        self.inner.slot(shard).state.lock().is_ok_and(|mut state| {
+            let now = self.inner.options.clock.now();
+            state.corrupt_held(now, account, period, held)
+        })
+    }
+
     /// Ends as a killed process would: nothing more is synced, no file is sealed.
     pub fn abandon(mut self) {
         self.background = None;
@@ -369,7 +378,7 @@ impl Engine for MemoryEngine {
     }
 
     fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>> {
-        self.on(shard, |state, now| Ok(state.due(shard, now, max)))
+        self.on(shard, |state, now| state.due(shard, now, max))
     }
 
     fn shards(&self) -> Vec<Shard> {

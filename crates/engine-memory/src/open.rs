@@ -78,7 +78,14 @@ pub(crate) fn open(dir: Option<&Path>, options: Options) -> Result<Opened, OpenE
     };
     *counters.torn_tails.get_mut() = report.torn_tails;
     *counters.torn_bytes.get_mut() = report.torn_bytes;
-    report.clock_behind = Micros::saturating_sub(seen, options.clock.now());
+    let now = options.clock.now();
+    report.clock_behind = Micros::saturating_sub(seen, now);
+    for slot in &mut slots {
+        if let Ok(state) = slot.state.get_mut() {
+            // A full log is told by the first verb; until then nothing is due that was not.
+            let _outcome = state.notice_step_back(now);
+        }
+    }
     let engine = MemoryEngine::new(Inner { shards: slots, dir, options, counters })
         .map_err(|source| OpenError::Io { path: Path::new("threads").to_owned(), source })?;
     report.took = began.elapsed();
@@ -86,7 +93,7 @@ pub(crate) fn open(dir: Option<&Path>, options: Options) -> Result<Opened, OpenE
 }
 
 fn slot(image: Image, log: Option<ShardLog>, bounds: Bounds) -> Slot {
-    let state = ShardState::new(image.book, image.journal, log, bounds);
+    let state = ShardState::new(image, log, bounds);
     Slot { state: Mutex::new(state), durable: Durable::default() }
 }
 

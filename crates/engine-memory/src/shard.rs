@@ -10,6 +10,7 @@ use tollbook_engine::{
     JournalRecord, RebookCall, ReleaseCall, RenewCall, Repair, ReserveCall, SEQ_ADJUST, SEQ_END, SEQ_LATE,
     SEQ_UNBOOKED, SETTLE_AGE_MAX, SettleCall, Shard, Source, Standing, Verdict,
 };
+use tollbook_ledger::event::Pruned;
 use tollbook_ledger::units::CONTEXT_MAX;
 use tollbook_ledger::{
     self as ledger, AccountId, Book, Event, Expired, Full, Growth, Log, Met, Micros, Posted, Refusal,
@@ -19,6 +20,7 @@ use tollbook_ledger::{
 use crate::codec::encode;
 use crate::journal::{Bounds, Entry, JournalQueue, RECORD_OVERHEAD_MAX};
 use crate::log::frame::Kind;
+use crate::log::replay::{Image, time_of};
 use crate::log::shard_log::ShardLog;
 use crate::wire::Writer;
 
@@ -30,6 +32,8 @@ pub(crate) struct ShardState {
     /// `None`: nothing is kept on disk.
     pub(crate) log: Option<ShardLog>,
     pub(crate) bounds: Bounds,
+    /// Engine time of the book's last event.
+    seen: Micros,
     /// Unbooked entries since the start (L8).
     pub(crate) unbooked: u64,
     /// Why the shard takes no verbs.
@@ -40,6 +44,7 @@ pub(crate) struct ShardState {
 /// Where the book puts the event of the verb under way.
 struct Sink<'a> {
     log: Option<&'a mut ShardLog>,
+    seen: &'a mut Micros,
     /// Bytes that may follow the event in its record.
     more: usize,
     staged: bool,
@@ -51,6 +56,7 @@ impl Log for Sink<'_> {
             encode(event, log.stage(Kind::Event));
             log.hold_room(self.more)?;
         }
+        *self.seen = time_of(event);
         self.staged = true;
         Ok(())
     }
@@ -112,8 +118,11 @@ fn damaged(what: &impl ToString) -> EngineError {
 }
 
 impl ShardState {
-    pub(crate) fn new(book: Book, journal: JournalQueue, log: Option<ShardLog>, bounds: Bounds) -> Self {
-        Self { book, journal, log, bounds, unbooked: 0, failed: None, scratch: Vec::new() }
+    /// The state that replay has read, and the log that goes on behind it.
+    pub(crate) fn new(image: Image, log: Option<ShardLog>, bounds: Bounds) -> Self {
+        let Image { book, journal, seen, .. } = image;
+        let scratch = Vec::new();
+        Self { book, journal, log, bounds, seen, unbooked: 0, failed: None, scratch }
     }
 
     /// A place in the log behind everything written so far.
@@ -146,7 +155,7 @@ impl ShardState {
     fn step_with(&mut self, more: usize) -> Step<'_> {
         Step {
             book: &mut self.book,
-            sink: Sink { log: self.log.as_mut(), more, staged: false },
+            sink: Sink { log: self.log.as_mut(), seen: &mut self.seen, more, staged: false },
             journal: &mut self.journal,
             scratch: &mut self.scratch,
         }
@@ -319,14 +328,33 @@ impl ShardState {
     }
 
     pub(crate) fn repair(&mut self, now: Micros, call: &Repair) -> Result<bool, EngineError> {
-        let Ok(version) = u32::try_from(call.version) else { return Ok(false) };
-        // The book sums the live holds itself; of what was seen only the version counts.
-        let seen = ledger::Drift { account: call.account, period: call.period, held: 0, sum: 0, version };
-        self.plain(|book, sink| book.repair(now, &seen, sink))
+        let wanted = (call.account, call.period, call.version);
+        let (found, _) = self.book.drift(0, u32::MAX);
+        let seen =
+            found.into_iter().find(|drift| (drift.account, drift.period, u64::from(drift.version)) == wanted);
+        match seen {
+            Some(seen) => self.plain(|book, sink| book.repair(now, &seen, sink)),
+            None => Ok(false),
+        }
+    }
+
+    /// Tells the book of a time that went back. It notices by events only, and an idle one would hold what is due.
+    pub(crate) fn notice_step_back(&mut self, now: Micros) -> Result<(), EngineError> {
+        if now >= self.seen {
+            return Ok(());
+        }
+        let (estimators, accounts, trimmed) = (&[], &[], &[]);
+        let event = Event::Pruned(Pruned { now, tombstones: 0, adjusts: 0, estimators, accounts, trimmed });
+        self.plain(|book, sink| {
+            sink.append(&event).map_err(|Full| Refusal::LogFull)?;
+            book.apply(&event);
+            Ok(())
+        })
     }
 
     /// Forgets at most `max` things; whether there may be more.
     pub(crate) fn prune(&mut self, now: Micros, max: usize) -> Result<bool, EngineError> {
+        self.notice_step_back(now)?;
         let count = self.plain(|book, sink| book.prune(now, max, sink))?;
         let done = [count.tombstones, count.adjusts, count.estimators, count.accounts];
         let done: u64 = done.into_iter().map(u64::from).sum();
@@ -351,8 +379,10 @@ impl ShardState {
         Ok(())
     }
 
-    pub(crate) fn due(&self, shard: Shard, now: Micros, max: usize) -> Vec<DueHold> {
-        self.book.due(now, max).into_iter().map(|due| due_hold(&self.book, shard, due)).collect()
+    pub(crate) fn due(&mut self, shard: Shard, now: Micros, max: usize) -> Result<Vec<DueHold>, EngineError> {
+        self.notice_step_back(now)?;
+        let due = self.book.due(now, max);
+        Ok(due.into_iter().map(|due| due_hold(&self.book, shard, due)).collect())
     }
 
     pub(crate) fn balance(&self, now: Micros, account: AccountId) -> Option<Balance> {
@@ -367,6 +397,23 @@ impl ShardState {
             .map(|drift| (drift.account, drift.period, drift.held, drift.sum, u64::from(drift.version)))
             .collect();
         Drift { differences, next: next.map(u64::from) }
+    }
+
+    /// Sets `held` as no verb would; logged, so that it is there again after a restart.
+    pub(crate) fn corrupt_held(&mut self, now: Micros, account: AccountId, period: u64, held: i64) -> bool {
+        let mut found = None;
+        self.book.dump(&mut |row| match row {
+            Event::Account(row) if row.opened.account == account => found = Some(row.opened.slot),
+            _ => {}
+        });
+        let Some(slot) = found else { return false };
+        let event = Event::Repaired { now, slot, period, held };
+        let done = self.plain(|book, sink| {
+            sink.append(&event).map_err(|Full| Refusal::LogFull)?;
+            book.apply(&event);
+            Ok(())
+        });
+        done.is_ok()
     }
 
     /// Text for people: an account's figures, or the rows that name a reservation.

@@ -165,7 +165,7 @@ pub struct AdjustCall {
 }
 
 /// One account as it stands.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Balance {
     pub account: AccountId,
     pub measure: Measure,

@@ -29,7 +29,7 @@ pub(crate) struct Image {
     pub(crate) journal: JournalQueue,
     /// Records ever written, those in snapshots included.
     pub(crate) records: u64,
-    /// Newest engine time in any record.
+    /// Engine time of the last event.
     pub(crate) seen: Micros,
 }
 
@@ -83,7 +83,7 @@ impl Image {
 
     fn event<'a>(&mut self, arena: &'a mut Arena, from: &mut Reader<'a>) -> Read<()> {
         let event = arena.decode(from)?;
-        self.seen = self.seen.max(time_of(&event));
+        self.seen = time_of(&event);
         self.book.apply(&event);
         Ok(())
     }

@@ -13,7 +13,7 @@ use tollbook_engine::Cursor;
 use super::dir::LogDir;
 use super::frame::{FrameBuffer, Kind, PAYLOAD_MAX, Step, step};
 use super::header::{BadHeader, FileKind, HEADER, Header, LAYOUT};
-use super::replay::{Image, damaged, fold, io_at, time_of};
+use super::replay::{Image, damaged, fold, io_at};
 use crate::codec::{Arena, encode};
 use crate::error::OpenError;
 use crate::journal::JournalQueue;
@@ -150,7 +150,6 @@ fn take_in(image: &mut Image, arena: &mut Arena, frames: u64, kind: Kind, payloa
         }
         (Kind::SnapshotState, 1..) => {
             let event = arena.decode(&mut from)?;
-            image.seen = image.seen.max(time_of(&event));
             image.book.apply(&event);
         }
         (Kind::SnapshotEntry, 1..) => {

@@ -5,6 +5,8 @@ pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod demo;
+mod errors;
+pub mod history;
 pub mod key;
 pub mod run;
 mod text;

@@ -14,15 +14,18 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollbook_admission::{Admission, Settings};
-use tollbook_engine::Engine;
+use tollbook_engine::{Engine, Shard};
 use tollbook_engine_memory::{Durability, MemoryEngine, Options};
 use tollbook_gateway::Gateway;
+use tollbook_jobs::{Drain, Drift, Opening, Openings, Sweep};
+use tollbook_ledger::units::SECOND;
 use tollbook_store::Journal;
 use tollbook_store_sql::SqliteStore;
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
 use crate::config::{Setup, file};
+use crate::history;
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
@@ -68,7 +71,7 @@ impl std::fmt::Debug for Running {
 impl Running {
     /// Starts everything, or nothing.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
-        let Setup { gateway: config, admin, data_dir, durability, snapshot, .. } = setup;
+        let Setup { gateway: config, admin, data_dir, durability, mut snapshot, .. } = setup;
         make_dir(&data_dir)?;
         let metrics = Arc::new(Metrics::new());
         metrics.models_set(snapshot.catalog.models().iter().map(|model| model.id.as_str()));
@@ -76,6 +79,11 @@ impl Running {
         let engine = open_engine(&data_dir.join("book"), durability).await?;
         let store =
             SqliteStore::open(&data_dir.join("journal.sqlite")).await.context("cannot open the journal")?;
+        let now = engine.balances(Shard(0), &[]).await.context("the book does not answer")?.now;
+        let (catalog, needed) = history::take_up(snapshot.catalog, &store, now / SECOND).await?;
+        snapshot.catalog = catalog;
+        let openings =
+            history::openings(&needed, &snapshot.catalog, &store).await.context("cannot read the journal")?;
         warm(&snapshot);
         let generation = snapshot.generation;
         let shared: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
@@ -113,7 +121,13 @@ impl Running {
                 let (admission, stop) = (Arc::clone(&admission), stop.admission.subscribe());
                 async move { admission.run(stop).await }
             }),
-            jobs: tokio::spawn(jobs(stop.jobs.subscribe())),
+            jobs: tokio::spawn(jobs(
+                Arc::clone(&engine) as Arc<dyn Engine>,
+                Arc::new(store.clone()),
+                Arc::clone(&metrics),
+                openings,
+                stop.jobs.subscribe(),
+            )),
         };
         Ok(Self { addresses, admission, metrics, engine, store, stop, tasks })
     }
@@ -129,19 +143,35 @@ impl Running {
         stop.admission.send_replace(true);
         ended("settling", tasks.admission.await);
         stop.jobs.send_replace(true);
-        match tokio::time::timeout(LAST_DRAIN, tasks.jobs).await {
-            Ok(done) => ended("the journal's drain", done),
-            Err(_) => tracing::warn!("the journal did not take everything in time; the next start goes on"),
-        }
+        let drained = tokio::time::timeout(LAST_DRAIN, tasks.jobs).await;
+        drained.map_or_else(
+            |_| tracing::warn!("the journal did not take everything in time; the next start goes on"),
+            |done| ended("the journal's drain", done),
+        );
         drop(admission);
         store.close().await;
         close_engine(engine).await;
     }
 }
 
-async fn jobs(mut stop: watch::Receiver<bool>) {
-    // A dropped sender is a stop too.
-    drop(stop.wait_for(|stopped| *stopped).await);
+/// Sweeps, drains, checks and opens until `stop` turns true; the last drain takes what has ended by then.
+async fn jobs(
+    engine: Arc<dyn Engine>,
+    journal: Arc<dyn Journal>,
+    metrics: Arc<Metrics>,
+    list: Vec<Opening>,
+    stop: watch::Receiver<bool>,
+) {
+    let sweep = Sweep::new(Arc::clone(&engine), Arc::clone(&metrics));
+    let drift = Drift::new(Arc::clone(&engine), Arc::clone(&metrics));
+    let drain = Arc::new(Drain::new(Arc::clone(&engine), Arc::clone(&journal), Arc::clone(&metrics)));
+    let openings = Openings::new(engine, journal, Arc::clone(&drain), metrics);
+    tokio::join!(
+        sweep.run(stop.clone()),
+        drift.run(stop.clone()),
+        drain.run(stop.clone()),
+        openings.run(&list, stop),
+    );
 }
 
 fn make_dir(path: &Path) -> anyhow::Result<()> {

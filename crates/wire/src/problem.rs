@@ -95,6 +95,11 @@ impl ErrorKind {
         }
     }
 
+    /// OpenAI `error.type`.
+    pub fn openai_type(self) -> &'static str {
+        self.openai_words().0
+    }
+
     /// OpenAI `error.type` and `error.code`.
     fn openai_words(self) -> (&'static str, Option<&'static str>) {
         match self {

@@ -29,7 +29,7 @@ use tollbook_store::Journal;
 /// Longest body; it carries a client's whole call.
 const BODY_MAX: usize = 34 << 20;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Connections open at once.
 const CONNECTIONS_MAX: usize = 64;
 

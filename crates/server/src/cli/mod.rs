@@ -6,6 +6,7 @@
 mod args;
 mod check;
 mod demo;
+mod explain;
 mod keys;
 mod serve;
 
@@ -14,11 +15,12 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use tollbook_telemetry::{MetricDoc, MetricKind, Metrics};
 
 pub use args::Cli;
 use args::{Command, Keys};
 
-use crate::config;
+use crate::{config, errors};
 
 /// Where a command writes.
 struct Console<'a> {
@@ -90,8 +92,23 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Schema => json(console, &config::schema()),
         Command::Serve(args) => serve::run(&args, console),
         Command::Demo(args) => demo::run(&args, console),
-        _ => Err(Failure::Usage("not built yet".to_owned())),
+        Command::Explain(args) => explain::run(&args, console),
+        Command::MetricsList => json(console, &metrics()),
+        Command::ErrorsList => json(console, &errors::list()),
     }
+}
+
+fn metrics() -> serde_json::Value {
+    let one = |metric: MetricDoc| {
+        let kind = match metric.kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        let labels: Vec<&str> = metric.labels.iter().map(|label| label.name).collect();
+        serde_json::json!({"name": metric.name, "kind": kind, "labels": labels, "help": metric.help})
+    };
+    Metrics::list().into_iter().map(one).collect()
 }
 
 /// Prints a value as indented JSON.

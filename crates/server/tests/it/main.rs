@@ -1,7 +1,15 @@
 //! Tests of the program and its configuration.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "helpers of tests fail the test"
+)]
 
 mod config;
+mod demo;
 mod domain;
+mod process;
 mod program;
+mod serve;

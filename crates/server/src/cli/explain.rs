@@ -1,0 +1,220 @@
+//! `tollbook explain`: asks a running gateway's operator's listener.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use super::args::Explain;
+use super::serve::runtime;
+use super::{Console, Failure};
+use crate::text::{grouped, money};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+const ANSWER_MAX: usize = 64 << 20;
+
+pub(super) fn run(args: &Explain, console: &mut Console<'_>) -> Result<(), Failure> {
+    let key = key(args)?;
+    let question = question(args)?;
+    let asked = async {
+        let asking = ask(&args.admin, &key, question);
+        tokio::time::timeout(DEADLINE, asking).await.context("the gateway did not answer in time")?
+    };
+    let answer = runtime()?.block_on(asked)?;
+    if args.json {
+        return super::json(console, &answer);
+    }
+    let text = if args.request.is_some() { past(&answer) } else { future(&answer, console.terminal) };
+    console.out.write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn key(args: &Explain) -> Result<String, Failure> {
+    if let Some(path) = &args.admin_key_file {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| usage(&format!("{}: {error}", path.display())))?;
+        return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
+    }
+    let help = "the operator's key is needed: set TOLLBOOK_ADMIN_KEY or give --admin-key-file";
+    args.admin_key.clone().ok_or_else(|| usage(help))
+}
+
+fn question(args: &Explain) -> Result<String, Failure> {
+    if let Some(id) = &args.request {
+        return Ok(json!({"request_id": id}).to_string());
+    }
+    let mut question = json!({
+        "key_id": args.key_id, "model": args.model, "service": args.service, "user": args.user,
+    });
+    let Some(path) = &args.body else { return Ok(question.to_string()) };
+    let text =
+        std::fs::read_to_string(path).map_err(|error| usage(&format!("{}: {error}", path.display())))?;
+    // As it stands in the file: what is counted is what would be sent.
+    let body = RawValue::from_string(text.trim().to_owned())
+        .map_err(|error| usage(&format!("{}: not JSON: {error}", path.display())))?;
+    if let Some(fields) = question.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    let rest = question.to_string();
+    let rest = rest.strip_prefix('{').unwrap_or(&rest);
+    let comma = if rest == "}" { "" } else { "," };
+    Ok(format!("{{\"body\":{body}{comma}{rest}"))
+}
+
+async fn ask(admin: &str, key: &str, question: String) -> anyhow::Result<Value> {
+    let uri: Uri =
+        format!("{}/admin/v1/explain", admin.trim_end_matches('/')).parse().context("--admin is no URL")?;
+    let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        bail!("--admin must be an http URL, as http://127.0.0.1:8081");
+    };
+    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
+    let socket = TcpStream::connect((host.trim_matches(['[', ']']), port))
+        .await
+        .with_context(|| format!("cannot reach the operator's listener at {authority}"))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+    let running = tokio::spawn(connection);
+    let request = Request::post(uri.path())
+        .header(HOST, authority.as_str())
+        .header(AUTHORIZATION, format!("Bearer {key}"))
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(question)))?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body =
+        Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|error| anyhow!(error))?;
+    running.abort();
+    let answer: Value = serde_json::from_slice(&body.to_bytes()).context("the answer is not JSON")?;
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let message = answer.pointer("/error/message").and_then(Value::as_str).unwrap_or("it said no more");
+    bail!("{message} (status {})", status.as_u16());
+}
+
+fn usage(message: &str) -> Failure {
+    Failure::Usage(format!("tollbook: {message}"))
+}
+
+/// What would become of a call. Writing into a string cannot fail, here and below.
+fn future(answer: &Value, colours: bool) -> String {
+    let text = |path: &str| answer.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
+    let number = |path: &str| grouped(i128::from(answer.pointer(path).and_then(Value::as_u64).unwrap_or(0)));
+    let names: Vec<&str> = strings(answer.get("refusing"));
+    let verdict = match names.as_slice() {
+        [] => "would be admitted".to_owned(),
+        names => format!("would be refused by {}", names.join(", ")),
+    };
+    let mut out = format!(
+        "key {}/{}/{}, model {} at {} ({}): {verdict}\n",
+        text("/key/tenant"),
+        text("/key/project"),
+        text("/key/id"),
+        text("/model"),
+        text("/target/upstream"),
+        text("/target/model"),
+    );
+    if number("/demand/output_cap") != "0" {
+        let exact = answer.pointer("/demand/exact").and_then(Value::as_bool).unwrap_or(false);
+        let how = if exact { "counted" } else { "estimated" };
+        let (input, cap) = (number("/demand/input_llm_tokens"), number("/demand/output_cap"));
+        let _ = writeln!(out, "input {input} llm_tokens ({how}), output at most {cap}");
+    }
+    for line in answer.get("limits").and_then(Value::as_array).into_iter().flatten() {
+        out.push_str(&limit(line, colours));
+    }
+    out
+}
+
+fn limit(line: &Value, colours: bool) -> String {
+    let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let money_counts = text("measure") == "cost";
+    let amount = |name: &str| {
+        let number = line.get(name).and_then(Value::as_i64).map(i128::from)?;
+        Some(if money_counts { money(number) } else { grouped(number) })
+    };
+    let figure = |name: &str| amount(name).unwrap_or_else(|| "?".to_owned());
+    let flags: Vec<String> = [Some(text("strictness")), line_flag(line, "shadow"), line_flag(line, "pool")]
+        .into_iter()
+        .flatten()
+        .collect();
+    let demand = amount("demand").map(|demand| format!(", demand {demand}")).unwrap_or_default();
+    let refusal = match line.get("would_refuse").and_then(Value::as_str) {
+        Some(why) if colours => format!("  \x1b[31m<- {why}\x1b[0m"),
+        Some(why) => format!("  <- {why}"),
+        None => String::new(),
+    };
+    format!(
+        "  {} · {} {} ({}): ceiling {}, posted {}, held {}, remaining {}, reset {} s{demand}{refusal}\n",
+        text("subject"),
+        text("measure"),
+        text("shape"),
+        flags.join(", "),
+        figure("ceiling"),
+        figure("posted"),
+        figure("held"),
+        figure("remaining"),
+        line.get("reset_s").and_then(Value::as_u64).unwrap_or(0),
+    )
+}
+
+fn line_flag(line: &Value, name: &str) -> Option<String> {
+    line.get(name).and_then(Value::as_bool).unwrap_or(false).then(|| name.to_owned())
+}
+
+fn strings(value: Option<&Value>) -> Vec<&str> {
+    value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// What the journal kept.
+fn past(answer: &Value) -> String {
+    let mut out = String::new();
+    for entry in answer.get("entries").and_then(Value::as_array).into_iter().flatten() {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
+        let number = |path: &str| entry.pointer(path).and_then(Value::as_i64).unwrap_or(0);
+        let _ = writeln!(
+            out,
+            "{} attempt {} seq {}: {} {}, figures {}",
+            text("side"),
+            number("/attempt"),
+            number("/seq"),
+            text("origin"),
+            text("ending"),
+            text("figures"),
+        );
+        let _ = writeln!(
+            out,
+            "  {}/{}/{} -> {} at {}",
+            text("tenant"),
+            text("project"),
+            text("key"),
+            text("model_used"),
+            text("pool")
+        );
+        let _ = writeln!(
+            out,
+            "  input {} (cached {}), output {} (reasoning {}), cost {}, requests {}",
+            grouped(number("/usage/input").into()),
+            grouped(number("/usage/cached").into()),
+            grouped(number("/usage/output").into()),
+            grouped(number("/usage/reasoning").into()),
+            money(number("/cost_nano").into()),
+            number("/requests"),
+        );
+        let _ = writeln!(
+            out,
+            "  held {} expected, {} at worst; latency {} ms",
+            grouped(number("/hold/expected_llm_tokens").into()),
+            grouped(number("/hold/worst_llm_tokens").into()),
+            number("/latency_ms"),
+        );
+    }
+    out
+}

@@ -1,0 +1,100 @@
+//! The demo: it runs, it holds limits, it explains, it leaves nothing behind.
+
+use std::io::Read;
+
+use serde_json::{Value, json};
+
+use crate::process::{Tollbook, call, command, send};
+
+fn chat(model: &str) -> Value {
+    json!({"model": model, "messages": [{"role": "user", "content": "hi"}]})
+}
+
+/// The key of a tenant, and the operator's, out of what the demo prints.
+fn key(printed: &str, word: &str) -> String {
+    let line =
+        printed.lines().find(|line| line.trim_start().starts_with(word) && line.contains("tb_")).unwrap();
+    line.split_whitespace().find(|part| part.starts_with("tb_")).unwrap().to_owned()
+}
+
+#[test]
+fn the_demo_runs_holds_limits_and_explains() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = folder.path().join("printed.txt");
+    let data = folder.path().join("data");
+    // Printed into a file, so that the keys can be read while it runs.
+    let mut child = command(&["demo", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()])
+        .stdout(std::fs::File::create(&printed).unwrap())
+        .spawn()
+        .unwrap();
+    let text = crate::process::until("the introduction", || {
+        let text = std::fs::read_to_string(&printed).ok()?;
+        text.contains("listening on ").then_some(text)
+    });
+    let address = |word: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(word)).unwrap();
+        let url = line.split_whitespace().find(|part| part.starts_with("http://")).unwrap();
+        url.trim_start_matches("http://").parse().unwrap()
+    };
+    let (gateway, admin) = (address("gateway"), address("operators"));
+    let (free, team) = (key(&text, "free "), key(&text, "team "));
+    let operator = key(&text, "operators");
+
+    for n in 1..=6 {
+        let (status, answer) =
+            call(gateway, "POST", "/v1/chat/completions", &free, &chat("demo-small").to_string());
+        assert_eq!(status, if n <= 5 { 200 } else { 429 }, "call {n}: {answer}");
+    }
+    let mut stream = String::new();
+    let body =
+        json!({"model": "demo-large", "stream": true, "messages": [{"role": "user", "content": "hi"}]});
+    send(gateway, "POST", "/v1/chat/completions", &team, &body.to_string())
+        .read_to_string(&mut stream)
+        .unwrap();
+    assert!(stream.starts_with("HTTP/1.1 200") && stream.contains("data: [DONE]"), "{stream}");
+    let body =
+        json!({"model": "demo-claude", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]});
+    let (status, answer) = call(gateway, "POST", "/v1/messages", &team, &body.to_string());
+    assert_eq!((status, &answer["stop_reason"]), (200, &json!("max_tokens")), "{answer}");
+
+    let (status, page) = call(admin, "GET", "/admin/v1/accounts", &operator, "");
+    let free_requests =
+        page["data"].as_array().unwrap().iter().find(|line| line["limit"] == "tenant free requests rate");
+    let line = free_requests.unwrap();
+    assert_eq!((status, &line["posted"], &line["denied"]), (200, &json!(5), &json!(1)));
+
+    let url = format!("http://{admin}");
+    let explained = command(&["explain", "--admin", &url, "--key-id", "free-1", "--model", "demo-small"])
+        .env("TOLLBOOK_ADMIN_KEY", &operator)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(explained.stdout).unwrap();
+    assert!(text.contains("tenant free · requests rate 60 s (soft): ceiling 5, posted 5"), "{text}");
+
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(data.join("journal.sqlite").exists());
+}
+
+#[test]
+fn the_demo_stops_by_itself_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = command(&["demo", "--listen", "127.0.0.1:0", "--no-table", "--for", "100ms"])
+        .env("TMPDIR", folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert!(!String::from_utf8(output.stdout).unwrap().contains('\u{1b}'), "no colours on a pipe");
+}
+
+#[test]
+fn a_demo_prints_its_addresses_for_programs_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = Tollbook::start(&["demo", "--listen", "127.0.0.1:0"], folder.path());
+    let (status, _) = call(demo.gateway, "GET", "/healthz", "", "");
+    assert_eq!(status, 200);
+    let printed = demo.stop();
+    assert!(printed.contains("one call too many for the free plan"), "{printed}");
+}

@@ -1,0 +1,274 @@
+//! `serve`: start, stop, restart with a changed file, the operator's listener.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tollbook::demo::provider::Provider;
+
+use crate::process::{OPERATOR, Tollbook, call, command, send, until};
+
+/// A provider in this process, and a folder for the program.
+struct World {
+    runtime: tokio::runtime::Runtime,
+    provider: Provider,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    fn new(pace: Duration) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let provider = runtime.block_on(Provider::start(pace)).unwrap();
+        Self { runtime, provider, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A file with these limits of tenant `t`, whose key is `secret`.
+    fn write(&self, head: &str, limits: &str) -> String {
+        let mut text = format!(
+            "listen: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0, api_key: {OPERATOR} }}\nlog: {{ level: warn }}\n{head}\n"
+        );
+        let addr = self.provider.addr;
+        write!(
+            text,
+            "upstreams: [{{ name: u, dialect: openai, base_url: http://{addr}/v1 }}]
+models: [{{ name: m, upstream: u, output: {{ default: 50 }}, price: {{ input: 1, output: 2 }} }}]
+tenants:
+  - id: t
+    limits: [{limits}]
+    projects: [{{ id: p, keys: [{{ id: k, secret: secret }}] }}]
+"
+        )
+        .unwrap();
+        let path = self.folder.path().join("t.yaml");
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, limits: &str) -> Tollbook {
+        let path = self.write("", limits);
+        Tollbook::start(&["serve", "-c", &path], self.folder.path())
+    }
+}
+
+fn chat() -> Value {
+    json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+}
+
+#[test]
+fn it_serves_books_and_stops_in_good_order() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 2 }");
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    let (status, refusal) = program.chat("secret", &chat());
+    assert_eq!((status, &refusal["error"]["code"]), (429, &json!("rate_limit_exceeded")));
+    assert_eq!(program.chat("other", &chat()).0, 401);
+    assert_eq!((&program.limit("r")["posted"], &program.limit("r")["denied"]), (&json!(2), &json!(1)));
+    let printed = program.stop();
+    assert!(printed.starts_with("listening on http://127.0.0.1:"), "{printed}");
+    drop(world.runtime);
+}
+
+#[test]
+fn the_operators_listener_needs_its_key() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 2 }");
+    let admin = program.admin.unwrap();
+    for key in ["", "wrong", "operators-ke", "operators-key2", "secret"] {
+        assert_eq!(call(admin, "GET", "/admin/v1/accounts", key, "").0, 401, "{key}");
+        assert_eq!(call(admin, "POST", "/admin/v1/explain", key, "{}").0, 401, "{key}");
+        assert_eq!(call(admin, "GET", "/nothing", key, "").0, 401, "{key}");
+    }
+    assert_eq!(program.operators("GET", "/nothing", &Value::Null).0, 404);
+    assert_eq!(program.operators("GET", "/admin/v1/explain", &Value::Null).0, 405);
+    for body in ["", "[]", "{", "{\"key_id\": 5}", "{\"nonsense\": 1}", "{}", "{\"key_id\": \"k\"}"] {
+        let (status, answer) = call(admin, "POST", "/admin/v1/explain", OPERATOR, body);
+        assert_eq!((status, &answer["error"]["code"]), (400, &json!("bad_question")), "{body}");
+    }
+    for question in [json!({"key_id": "none", "model": "m"}), json!({"key_id": "k", "model": "none"})] {
+        assert_eq!(program.operators("POST", "/admin/v1/explain", &question).0, 404, "{question}");
+    }
+    program.stop();
+}
+
+#[test]
+fn without_a_key_there_is_no_operators_listener() {
+    let world = World::new(Duration::ZERO);
+    let path = world.write("", "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace(", api_key: operators-key", "")).unwrap();
+    let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
+    assert_eq!(program.admin, None);
+    assert!(!program.stop().contains("operators on"));
+}
+
+#[test]
+fn a_call_is_explained_before_and_after() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 1 }, { name: b, measure: cost, period: day, ceiling: 1 }");
+    let question = json!({"api_key": "secret", "body": chat()});
+    let (status, answer) = program.operators("POST", "/admin/v1/explain", &question);
+    assert_eq!(
+        (status, &answer["admitted"], &answer["key"]["id"]),
+        (200, &json!(true), &json!("k")),
+        "{answer}"
+    );
+
+    let mut text = String::new();
+    send(program.gateway, "POST", "/v1/chat/completions", "secret", &chat().to_string())
+        .read_to_string(&mut text)
+        .unwrap();
+    let id = text.lines().find_map(|line| line.strip_prefix("x-request-id: ")).unwrap().to_owned();
+    let (_, answer) = program.operators("POST", "/admin/v1/explain", &question);
+    assert_eq!((&answer["admitted"], &answer["refusing"]), (&json!(false), &json!(["r"])), "{answer}");
+
+    let kept = until("the journal", || {
+        let (status, kept) = program.operators("POST", "/admin/v1/explain", &json!({"request_id": id}));
+        (status == 200).then_some(kept)
+    });
+    let entry = &kept["entries"][0];
+    assert_eq!(
+        (&entry["figures"], &entry["ending"], &entry["key"]),
+        (&json!("reported"), &json!("complete"), &json!("k"))
+    );
+    let used = (entry["usage"]["input"].as_i64().unwrap(), entry["usage"]["output"].as_i64().unwrap());
+    assert_eq!(entry["cost_nano"].as_i64().unwrap(), used.0 * 1000 + used.1 * 2000);
+
+    let admin = format!("http://{}", program.admin.unwrap());
+    let output = command(&["explain", "--admin", &admin, "--request", &id]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed
+            .starts_with("tenant attempt 0 seq 0: settled complete, figures reported\n  t/p/k -> m at u/m\n"),
+        "{printed}"
+    );
+    let output = command(&["explain", "--admin", &admin, "--request", "req_none"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    program.stop();
+}
+
+#[test]
+fn a_stream_is_finished_before_the_program_stops() {
+    let world = World::new(Duration::from_millis(5));
+    let program = world.serve("{ name: t, measure: tokens, window: 1h, ceiling: 100000 }, { name: c, measure: concurrency, ceiling: 5 }");
+    let mut body = chat();
+    body["stream"] = json!(true);
+    let mut socket = send(program.gateway, "POST", "/v1/chat/completions", "secret", &body.to_string());
+    let mut first = [0; 200];
+    socket.read_exact(&mut first).unwrap();
+    assert_eq!(program.limit("c")["held"], 1);
+    program.signal(Signal::TERM);
+    let mut rest = String::new();
+    socket.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert_eq!(program.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    // A word an hour: the stream outlives any drain.
+    let world = World::new(Duration::from_hours(1));
+    let program = world.serve("{ name: c, measure: concurrency, ceiling: 5 }");
+    let mut body = chat();
+    body["stream"] = json!(true);
+    let socket = send(program.gateway, "POST", "/v1/chat/completions", "secret", &body.to_string());
+    until("the call", || (program.limit("c")["held"] == 1).then_some(()));
+    program.signal(Signal::INT);
+    until("the listener to close", || std::net::TcpStream::connect(program.gateway).is_err().then_some(()));
+    program.signal(Signal::INT);
+    assert_eq!(program.wait().0.code(), Some(1));
+    drop(socket);
+}
+
+#[test]
+fn two_programs_do_not_share_a_book() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("");
+    let path = world.folder.path().join("t.yaml");
+    let output = command(&["serve", "-c", path.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("cannot open the book"), "{message}");
+    program.stop();
+}
+
+#[test]
+fn an_address_that_is_taken_is_a_failure_and_no_panic() {
+    let world = World::new(Duration::ZERO);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = world.write("", "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let listen = format!("listen: {}", taken.local_addr().unwrap());
+    std::fs::write(&path, text.replace("listen: 127.0.0.1:0\n", &format!("{listen}\n"))).unwrap();
+    let output = command(&["serve", "-c", &path]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot listen on "));
+}
+
+#[test]
+fn l16_a_changed_ceiling_meets_the_same_account_over_a_restart() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, period: month, ceiling: 2 }");
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 429);
+    program.stop();
+    let program = world.serve("{ name: r, measure: requests, period: month, ceiling: 3 }");
+    assert_eq!(program.limit("r")["posted"], 2);
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 429);
+    program.stop();
+}
+
+#[test]
+fn l16_a_changed_window_is_enforced_beside_the_old_one_over_a_restart() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, window: 2h, ceiling: 2 }");
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    program.stop();
+    let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 5 }");
+    let (status, refusal) = program.chat("secret", &chat());
+    assert_eq!(status, 429, "the old window still binds: {refusal}");
+    program.stop();
+}
+
+#[test]
+fn l16_a_quota_added_in_mid_period_starts_from_the_journal() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 100 }");
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    program.stop();
+    let program = world.serve(
+        "{ name: r, measure: requests, window: 1h, ceiling: 100 }, { name: q, measure: requests, period: lifetime, ceiling: 3 }, { name: z, measure: requests, period: lifetime, ceiling: 3, opening: zero, model: m }",
+    );
+    until("the opening", || (program.limit("q")["posted"] == 2).then_some(()));
+    assert_eq!(program.limit("z")["posted"], 0);
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 429);
+    program.stop();
+}
+
+#[test]
+fn what_was_booked_survives_kill_9() {
+    let world = World::new(Duration::ZERO);
+    let limits = "{ name: r, measure: requests, period: month, ceiling: 10 }, { name: t, measure: tokens, period: month, ceiling: 100000 }";
+    let program = world.serve(limits);
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    let before = until("the settle", || {
+        let line = program.limit("t");
+        (line["held"] == 0 && line["posted"] != 0).then_some(line)
+    });
+    program.signal(Signal::KILL);
+    assert_eq!(program.wait().0.code(), None);
+    let program = world.serve(limits);
+    assert_eq!(program.limit("t")["posted"], before["posted"]);
+    assert_eq!(program.limit("r")["posted"], 1);
+    program.stop();
+    assert!(Path::new(&world.folder.path().join("tollbook-data/journal.sqlite")).exists());
+}

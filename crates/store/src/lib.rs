@@ -4,10 +4,11 @@
 //! that corrects it, and the sum of a call's entries is the call. Amounts are integers (L13).
 //! When the store is away: appending fails and says whether it may have been applied; the caller keeps its entries and
 //! repeats them, which is harmless.
-//! Knows no driver and no SQL. JSON is known to `codec` alone.
+//! Knows no driver and no SQL. JSON is known to `codec` and `encode` alone.
 
 mod code;
 mod codec;
+mod encode;
 mod entry;
 mod error;
 mod history;

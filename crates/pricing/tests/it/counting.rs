@@ -1,8 +1,9 @@
 //! Input and output, counted without the provider.
 
+#[cfg(feature = "exact")]
+use tollbook_pricing::Vocabulary;
 use tollbook_pricing::{
-    Family, Framing, InputCount, Learned, ModelFacts, Vocabulary, count_exact, count_learned, count_output,
-    guess,
+    Family, Framing, InputCount, Learned, ModelFacts, count_exact, count_learned, count_output, guess,
 };
 use tollbook_wire::{Classes, Content, Image};
 

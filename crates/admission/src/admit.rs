@@ -183,7 +183,7 @@ impl Admission {
         self.time.now() / 1_000_000
     }
 
-    /// False while known outcomes find no room to wait in: hard limits are closed.
+    /// False while known outcomes find no room to wait in: nothing is admitted.
     pub fn is_ready(&self) -> bool {
         !self.settler.is_full()
     }
@@ -195,13 +195,13 @@ impl Admission {
     pub fn identify(&self, api_key: &str) -> Result<Principal, Refused> {
         let snapshot = self.snapshot.load_full();
         let digest = snapshot.api_key_hash.digest(api_key);
-        self.principal(snapshot, digest)
+        self.principal(&snapshot, digest)
     }
 
-    pub(crate) fn principal(&self, snapshot: Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {
+    pub(crate) fn principal(&self, snapshot: &Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {
         let key = snapshot.catalog.key(&digest).ok_or(Refused::BadApiKey)?;
         snapshot.catalog.check_key(key, &digest, self.now_s()).map_err(|_| Refused::BadApiKey)?;
-        Principal::new(Arc::clone(&snapshot), digest).ok_or(Refused::BadApiKey)
+        Principal::new(Arc::clone(snapshot), digest).ok_or(Refused::BadApiKey)
     }
 
     /// The models a caller may use, by id.
@@ -217,10 +217,10 @@ impl Admission {
     /// Why it may not pass; nothing is held then.
     pub async fn admit(self: &Arc<Self>, asking: Asking<'_>) -> Result<Admitted, Refused> {
         let started = Instant::now();
-        let bound = self.bind(&asking)?;
-        if self.settler.is_full() && bound.tenant.accounts.iter().any(|a| a.hard) {
+        if self.settler.is_full() {
             return Err(Refused::Away);
         }
+        let bound = self.bind(&asking)?;
         let mut estimate = estimate::of(&bound, asking.request);
         let mut asked = self.reserve_tenant(&bound, &estimate, &asking).await?;
         if let Asked::Denied(denial, _) = &asked {
@@ -282,7 +282,7 @@ impl Admission {
             Ok(pool) => open.pool = pool,
             Err(refused) => {
                 // No hold outlives a denial (L1): the Ticket was never sent, so all of it is given back.
-                Ticket::new(open).end(Outcome::never_sent());
+                Ticket::new(open).end(&Outcome::never_sent());
                 return Err(refused);
             }
         }

@@ -79,10 +79,11 @@ impl Bindings {
             user: user.map(str::to_owned),
         };
         let known = self.bound.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(bound) = known {
-            if bound.valid_until > now && Arc::ptr_eq(&bound.snapshot, principal.snapshot()) {
-                return Ok(bound);
-            }
+        if let Some(bound) = known
+            && bound.valid_until > now
+            && Arc::ptr_eq(&bound.snapshot, principal.snapshot())
+        {
+            return Ok(bound);
         }
         let bound = Arc::new(self.resolve(principal, model, service, user, now)?);
         let mut all = self.bound.write().unwrap_or_else(PoisonError::into_inner);
@@ -112,10 +113,10 @@ impl Bindings {
         let plan = snapshot.models.get(&model.id).ok_or_else(unknown)?;
         let target = plan.targets.first().ok_or_else(unknown)?;
         let service = service.or(key.service.as_deref());
-        if let Some(service) = service {
-            if catalog.service(&key.tenant, service).is_none() {
-                return Err(Refused::BadSubject(format!("there is no service `{service}`, or it is off")));
-            }
+        if let Some(service) = service
+            && catalog.service(&key.tenant, service).is_none()
+        {
+            return Err(Refused::BadSubject(format!("there is no service `{service}`, or it is off")));
         }
         let call = Call { key, service, user, model: &model.id };
         let mut tenant = catalog.resolve(&call, now).map_err(|e| Refused::BadSubject(e.to_string()))?;

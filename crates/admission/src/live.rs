@@ -38,11 +38,7 @@ pub struct Lives {
 
 impl Default for Lives {
     fn default() -> Self {
-        Self {
-            door: Duration::from_secs(15),
-            renewed: Duration::from_secs(60),
-            every: Duration::from_secs(5),
-        }
+        Self { door: Duration::from_secs(15), renewed: Duration::from_mins(1), every: Duration::from_secs(5) }
     }
 }
 

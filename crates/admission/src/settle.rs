@@ -3,7 +3,7 @@
 //! Invariants: a posting is acknowledged by the engine, or it waits in the bounded queue, or it lies in the spool; the
 //! engine makes repeats harmless. An engine at hand is asked at once, in place; only what it cannot take waits.
 //! When the engine is away: postings wait, oldest first; a full queue spills to the spool file; a full spool raises
-//! [`Settler::is_full`], which closes hard limits and turns readiness off. Nothing known is dropped.
+//! [`Settler::is_full`], which closes the door and turns readiness off. Nothing known is dropped.
 //! Knows nothing about HTTP.
 
 use std::collections::VecDeque;
@@ -101,7 +101,7 @@ impl Settler {
         }
     }
 
-    /// True while the spool is full: the caller closes hard limits and readiness.
+    /// True while the spool is full: the caller closes the door and readiness.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
@@ -119,6 +119,9 @@ impl Settler {
         let mut stopping = false;
         loop {
             let progress = self.drain().await && self.unspool().await;
+            if progress {
+                self.full.store(false, Ordering::Relaxed);
+            }
             pause = if progress { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
             if stopping && (self.depth() == 0 || !progress) {
                 self.spill_all();
@@ -212,10 +215,20 @@ impl Settler {
         }
     }
 
+    /// Writes a posting to the spool. A full one keeps it in memory beyond the queue's bound: nothing known is dropped,
+    /// and because nothing is admitted then, that is at most one posting per reservation in flight.
     fn spill(&self, job: Job) {
-        let now = self.time.now();
+        if let Some(job) = self.spool(job) {
+            self.full.store(true, Ordering::Relaxed);
+            self.lock().waiting.push_back(job);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Gives the job back if it found no room.
+    fn spool(&self, job: Job) -> Option<Job> {
         let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
-        let spooled = Spooled { posting: job.posting, ended: now.saturating_sub(age) };
+        let spooled = Spooled { posting: job.posting, ended: self.time.now().saturating_sub(age) };
         let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
         let result = match spool.as_mut() {
             Some(spool) => spool.append(&spooled),
@@ -225,11 +238,12 @@ impl Settler {
             self.metrics.settle_spool_bytes.set((), spool.bytes());
         }
         drop(spool);
-        self.metrics.settle_spooled.inc(());
         if let Err(error) = result {
-            self.full.store(true, Ordering::Relaxed);
-            tracing::error!(%error, claim = ?spooled.posting.claim(), "no room for an outcome; hard limits are closed");
+            tracing::error!(%error, claim = ?spooled.posting.claim(), "an outcome finds no room: no call is admitted");
+            return Some(Job { posting: spooled.posting, ended: job.ended });
         }
+        self.metrics.settle_spooled.inc(());
+        None
     }
 
     /// Posts what waits; false when the engine took something not.
@@ -305,7 +319,6 @@ impl Settler {
         let Some(spool) = spool.as_mut() else { return true };
         match spool.read_back().map(|all| all.len() == posted) {
             Ok(true) if spool.clear().is_ok() => {
-                self.full.store(false, Ordering::Relaxed);
                 self.metrics.settle_spool_bytes.set((), 0);
                 tracing::info!(posted, path = %spool.path().display(), "the spool was posted and cleared");
                 true
@@ -316,8 +329,15 @@ impl Settler {
 
     /// At the end: what the engine did not take goes to disk.
     fn spill_all(&self) {
-        while let Some(job) = self.lock().waiting.pop_front() {
-            self.spill(job);
+        loop {
+            // The lock is not held while the file is written.
+            let next = self.lock().waiting.pop_front();
+            let Some(job) = next else { return };
+            if self.spool(job).is_some() {
+                tracing::error!(
+                    "an outcome is lost with this process: its hold will expire and tell of the call"
+                );
+            }
         }
     }
 

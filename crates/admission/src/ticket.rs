@@ -109,9 +109,9 @@ impl Ticket {
     }
 
     /// Ends the call with what was seen of it.
-    pub fn end(mut self, outcome: Outcome) {
+    pub fn end(mut self, outcome: &Outcome) {
         if let Some(open) = self.open.take() {
-            open.end(&outcome);
+            open.end(outcome);
         }
     }
 }

@@ -71,7 +71,7 @@ pub(crate) async fn serve(
     match result {
         Ok(response) => response,
         Err(problem) => {
-            gateway.note_failed(&request_id, &problem);
+            gateway.note_failed(surface, &request_id, &problem);
             problem.respond(dialect, &request_id)
         }
     }
@@ -171,7 +171,7 @@ impl Call {
         let admitted =
             admitted.map_err(|r| Problem::refused(r, self.surface.dialect(), self.gateway.jitter()))?;
         let Some(upstream) = self.gateway.upstream(admitted.target.upstream.as_str()) else {
-            admitted.ticket.end(Outcome::never_sent());
+            admitted.ticket.end(&Outcome::never_sent());
             return Err(Problem::refused(tollbook_admission::Refused::Internal, self.surface.dialect(), 0));
         };
         let asks = upstream.config.asks_usage && request.stream && !request.usage_asked;
@@ -235,7 +235,7 @@ async fn run(
                     Verdict::Give { problem } => (None, problem, Outcome::upstream_error()),
                     Verdict::Pass { status, body } => {
                         let figures = *call.ticket.figures();
-                        call.ticket.end(Outcome::upstream_error());
+                        call.ticket.end(&Outcome::upstream_error());
                         return Ok(passed(call.surface, status, body, &figures, &request_id));
                     }
                 }
@@ -247,13 +247,13 @@ async fn run(
         };
         let pause = pause.filter(|pause| tries <= call.upstream.config.retries && *pause <= RETRY_PAUSE_MAX);
         let Some(pause) = pause else {
-            call.ticket.end(outcome);
+            call.ticket.end(&outcome);
             return Err(problem);
         };
         gateway.note_retry(&call.upstream.config.name);
         tokio::time::sleep(gateway.spread(pause)).await;
         if let Err(refused) = call.ticket.tried_again().await {
-            call.ticket.end(outcome);
+            call.ticket.end(&outcome);
             return Err(Problem::refused(refused, call.surface.dialect(), gateway.jitter()));
         }
     }
@@ -380,7 +380,7 @@ async fn stream(
     request_id: &Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
     let Ok(decoder) = Decoder::new(encoding) else {
-        call.ticket.end(Outcome::buffered_cut(Ending::Reset));
+        call.ticket.end(&Outcome::buffered_cut(Ending::Reset));
         return Err(Problem::upstream("the provider answered in an encoding that is not understood"));
     };
     let drops_usage = call.surface == Surface::Chat && !call.usage_asked;
@@ -426,14 +426,14 @@ async fn buffered(
                 CollectError::TooLarge => (Ending::Reset, "the provider's answer is too large"),
                 CollectError::Encoding => (Ending::Reset, "the provider's answer cannot be decoded"),
             };
-            call.ticket.end(Outcome::buffered_cut(ending));
+            call.ticket.end(&Outcome::buffered_cut(ending));
             return Err(Problem::upstream(text));
         }
     };
     let meter = tollbook_wire::read_usage(call.surface, &bytes);
     let empty = bytes.is_empty();
     if empty || (meter.error.is_some() && meter.usage.is_none()) {
-        call.ticket.end(Outcome::upstream_error());
+        call.ticket.end(&Outcome::upstream_error());
         let problem = match meter.error {
             Some(error) => refusal::error_in_200(&error),
             None => Problem::upstream("the provider answered with nothing"),
@@ -441,7 +441,7 @@ async fn buffered(
         return Err(problem);
     }
     let figures = *call.ticket.figures();
-    call.ticket.end(Outcome::buffered(&meter));
+    call.ticket.end(&Outcome::buffered(&meter));
     let mut response = Response::new(OutBody::full(bytes));
     *response.status_mut() = status;
     let out = response.headers_mut();

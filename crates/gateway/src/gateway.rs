@@ -223,13 +223,12 @@ impl Gateway {
     }
 
     /// A call was admitted and the client gets an error.
-    pub(crate) fn note_failed(&self, request_id: &str, problem: &Problem) {
-        tracing::info!(
-            request_id,
-            status = problem.status.as_u16(),
-            code = problem.code,
-            "a call failed upstream"
-        );
+    pub(crate) fn note_failed(&self, surface: Surface, request_id: &str, problem: &Problem) {
+        if problem.status == StatusCode::INTERNAL_SERVER_ERROR {
+            self.metrics.calls_rejected.inc((dialect_label(surface.dialect()), labels::Problem::Internal));
+        }
+        let status = problem.status.as_u16();
+        tracing::info!(request_id, status, code = problem.code, "a call failed upstream");
     }
 
     pub(crate) fn note_upstream_error(&self, upstream: &str, status: StatusCode) {

@@ -4,6 +4,7 @@
 //! waiting cannot help carries `x-should-retry: false`; 408 and 409 are never used, because SDKs repeat them.
 //! The text says which limit refused and with which figures; it never quotes a provider's account or a secret.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -210,11 +211,7 @@ impl Problem {
         let mut text = format!("rate limit reached for {} on {}", limit.subject, measure(limit));
         push_standing(&mut text, limit);
         if let Some(after) = after {
-            text.push_str(&format!(
-                ". Please try again in {}.{:03}s.",
-                after.as_secs(),
-                after.subsec_millis()
-            ));
+            let _ = write!(text, ". Please try again in {}.{:03}s.", after.as_secs(), after.subsec_millis());
         }
         let mut problem = Self::new(ErrorKind::RateLimit, StatusCode::TOO_MANY_REQUESTS, text)
             .code("rate_limit_exceeded")
@@ -234,7 +231,7 @@ impl Problem {
         let after = limit.wait().map(Duration::from_micros);
         let reset_at = limit.wait().map(|after| limit.now.saturating_add(after).div_ceil(1_000_000));
         match reset_at {
-            Some(at) => text.push_str(&format!("; it starts anew at {}", figures::rfc3339(at))),
+            Some(at) => drop(write!(text, "; it starts anew at {}", figures::rfc3339(at))),
             None => text.push_str("; it does not start anew by itself"),
         }
         let status = match dialect {
@@ -281,6 +278,7 @@ fn amount(limit: &LimitRefusal, units: u64) -> String {
     }
 }
 
+/// Writing to a String cannot fail.
 fn push_standing(text: &mut String, limit: &LimitRefusal) {
     let plain = |units: i64| match limit.measure {
         Measure::Cost => amount(limit, u64::try_from(units).unwrap_or(0)),
@@ -289,10 +287,8 @@ fn push_standing(text: &mut String, limit: &LimitRefusal) {
     let ceiling = plain(i64::try_from(limit.ceiling).unwrap_or(i64::MAX));
     let demand = plain(i64::try_from(limit.demand).unwrap_or(i64::MAX));
     let (posted, held) = (plain(limit.posted), plain(limit.held));
-    text.push_str(&format!(
-        " (`{}`): limit {ceiling}, used {posted}, held {held}, requested {demand}",
-        limit.limit
-    ));
+    let _ =
+        write!(text, " (`{}`): limit {ceiling}, used {posted}, held {held}, requested {demand}", limit.limit);
 }
 
 /// Adds 0–20 % to a wait, so that clients told at one moment do not come back at one moment. `jitter` is any number.

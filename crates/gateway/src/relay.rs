@@ -188,7 +188,7 @@ impl RelayBody {
             if quiet >= self.silence {
                 return self.finish(Ending::Timeout);
             }
-            let next = tokio::time::Instant::now() + (self.silence - quiet);
+            let next = tokio::time::Instant::now() + self.silence.saturating_sub(quiet);
             self.timer.as_mut().reset(next);
         }
         if self.cut.poll(cx).is_ready() {
@@ -206,7 +206,7 @@ impl RelayBody {
         let events = tollbook_wire::stop_at_limit(self.surface, self.relay.meter(), usage);
         self.relay.append(Bytes::from(events), &mut self.scratch);
         self.ready.extend(self.scratch.drain(..));
-        ticket.end(self.outcome(Ending::StoppedAtLimit));
+        ticket.end(&self.outcome(Ending::StoppedAtLimit));
     }
 
     /// The stream is over; `how` is what the transport said, the events may know better.
@@ -235,7 +235,7 @@ impl RelayBody {
             }
         }
         self.ready.extend(self.scratch.drain(..));
-        ticket.end(self.outcome(ending));
+        ticket.end(&self.outcome(ending));
         Poll::Ready(())
     }
 
@@ -278,7 +278,7 @@ impl Drop for RelayBody {
         // A client that leaves after the answer was complete has not cut it short (B038).
         let meter = self.relay.meter();
         let whole = meter.finish_seen && meter.usage.is_some_and(|u| u.complete);
-        ticket.end(self.outcome(if whole { Ending::Complete } else { Ending::ClientGone }));
+        ticket.end(&self.outcome(if whole { Ending::Complete } else { Ending::ClientGone }));
     }
 }
 

@@ -117,9 +117,11 @@ async fn b005_a_call_refused_by_one_limit_consumes_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b006_a_scope_with_room_is_not_charged_for_a_refusal_elsewhere() {
-    let world =
-        World::start(Plan::with([rate(tenant(), Measure::Requests, 100), rate(project(), Measure::Requests, 10)]))
-            .await;
+    let world = World::start(Plan::with([
+        rate(tenant(), Measure::Requests, 100),
+        rate(project(), Measure::Requests, 10),
+    ]))
+    .await;
     let mut admitted = 0;
     for _ in 0..60 {
         admitted += u32::from(world.chat(&ask("x")).await.status == 200);
@@ -146,9 +148,15 @@ async fn b009_usage_without_a_total_counts_in_full() {
     let mut limit = rate(key(), Measure::Tokens, 400);
     limit.estimator = Some(EstimatorChoice::Constant(20));
     let world = World::start(Plan::with([limit])).await;
-    let usage = Generate { input_llm_tokens: Some(100), output_llm_tokens: Some(50), ignore_cap: true, ..Generate::default() };
+    let usage = Generate {
+        input_llm_tokens: Some(100),
+        output_llm_tokens: Some(50),
+        ignore_cap: true,
+        ..Generate::default()
+    };
     world.up.set_default(usage.into());
-    let body = json!({ "model": "claude", "max_tokens": 20, "messages": [{ "role": "user", "content": "hi" }] });
+    let body =
+        json!({ "model": "claude", "max_tokens": 20, "messages": [{ "role": "user", "content": "hi" }] });
     assert_eq!(world.post("/v1/messages", &body).await.status, 200);
     assert_eq!(world.balance(0).await, (150, 0));
     assert_eq!(world.post("/v1/messages", &body).await.status, 200);
@@ -188,7 +196,8 @@ async fn b090_an_unpriced_model_does_not_pass_a_budget() {
     assert_eq!(refused.status, 400);
     assert_eq!(refused.json()["error"]["code"], "model_unpriced");
     assert_eq!(world.up.calls().len(), 0);
-    let world = World::start(Plan { priced: false, ..Plan::with([rate(tenant(), Measure::Requests, 9)]) }).await;
+    let world =
+        World::start(Plan { priced: false, ..Plan::with([rate(tenant(), Measure::Requests, 9)]) }).await;
     assert_eq!(world.chat(&ask("x")).await.status, 200);
     assert!(world.journal().await[0].1.flags.unpriced);
 }
@@ -197,7 +206,8 @@ async fn b090_an_unpriced_model_does_not_pass_a_budget() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_of_two_hundred_parallel_calls_pass() {
     let world = Arc::new(
-        World::start(Plan::with([rate(tenant(), Measure::Requests, 1_000_000), concurrency(key(), 10)])).await,
+        World::start(Plan::with([rate(tenant(), Measure::Requests, 1_000_000), concurrency(key(), 10)]))
+            .await,
     );
     for round in 1..=200_usize {
         world.up.hold_until_released();
@@ -210,7 +220,9 @@ async fn ten_of_two_hundred_parallel_calls_pass() {
         assert!(posted == 0 && held <= 10, "held {held} in round {round}");
         // All others are refused while the ten are held.
         let before = world.up.totals().calls;
-        world.until("the others were refused", || world.refused() >= u64::try_from(round * 190).unwrap()).await;
+        world
+            .until("the others were refused", || world.refused() >= u64::try_from(round * 190).unwrap())
+            .await;
         world.up.release();
         let answers = sent.await.unwrap();
         assert_eq!((count(&answers, 200), count(&answers, 429)), (10, 190), "round {round}");

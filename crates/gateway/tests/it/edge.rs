@@ -50,7 +50,8 @@ async fn b135_bodies_at_the_bound() {
     let headers = [("x-api-key", API_KEY)];
     let fits = world.send("POST", "/v1/chat/completions", &headers, of_size(100_000)).await;
     assert_eq!(fits.status, 200);
-    for (path, kind) in [("/v1/chat/completions", "request_too_large"), ("/v1/messages", "request_too_large")] {
+    for (path, kind) in [("/v1/chat/completions", "request_too_large"), ("/v1/messages", "request_too_large")]
+    {
         let over = world.send("POST", path, &headers, of_size(100_001)).await;
         assert_eq!(over.status, 413);
         assert!(over.text().contains(kind));
@@ -170,7 +171,11 @@ async fn b145_duplicate_keys_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b147_an_error_under_a_200_is_an_error() {
-    let world = World::start(Plan { upstream: |u| u.retries = 0, ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)]) }).await;
+    let world = World::start(Plan {
+        upstream: |u| u.retries = 0,
+        ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])
+    })
+    .await;
     let error = json!({ "error": { "message": "no", "type": "server_error", "code": null } });
     for body in [ask("x"), ask_stream("x")] {
         world.up.script(Script::json(200, error.clone()));
@@ -180,7 +185,9 @@ async fn b147_an_error_under_a_200_is_an_error() {
         world.up.script(Script::steps(vec![]));
         assert_eq!(world.chat(&body).await.status, 502);
     }
-    world.up.script(Script::steps(vec![Step::Text("<html>busy</html>".into())]).header("content-type", "text/html"));
+    world.up.script(
+        Script::steps(vec![Step::Text("<html>busy</html>".into())]).header("content-type", "text/html"),
+    );
     world.settled().await;
     let refused = Script { status: Some(429), ..Script::steps(vec![Step::Text("<html>busy</html>".into())]) };
     world.up.clear();
@@ -193,7 +200,10 @@ async fn b147_an_error_under_a_200_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b148_errors_speak_the_clients_dialect() {
-    let plan = Plan::with([rate(key(), Measure::Requests, 1), quota(tenant(), Measure::Cost, PeriodKind::Day, 10_000_000)]);
+    let plan = Plan::with([
+        rate(key(), Measure::Requests, 1),
+        quota(tenant(), Measure::Cost, PeriodKind::Day, 10_000_000),
+    ]);
     let world = World::start(plan).await;
     let headers = [("x-api-key", API_KEY)];
     let told = async |headers: &[(&str, &str)], body: &str| {
@@ -211,7 +221,11 @@ async fn b148_errors_speak_the_clients_dialect() {
     assert_eq!(told(&headers, &large).await, (413, "request_too_large".into()));
     assert_eq!(world.post("/v1/messages", &messages("x")).await.status, 200);
     assert_eq!(told(&headers, &messages("x").to_string()).await, (429, "rate_limit_error".into()));
-    let stream = { let mut m = messages("x"); m["stream"] = json!(true); m.to_string() };
+    let stream = {
+        let mut m = messages("x");
+        m["stream"] = json!(true);
+        m.to_string()
+    };
     assert_eq!(told(&headers, &stream).await, (429, "rate_limit_error".into()));
 }
 
@@ -220,7 +234,15 @@ async fn b149_a_spent_budget_has_its_own_type_in_both_dialects() {
     let budget = quota(tenant(), Measure::Cost, PeriodKind::Day, 1_000_000_000);
     let world = World::start(Plan::with([budget])).await;
     // One overrun spends it: the provider used more than anyone could know.
-    world.up.script(Generate { input_llm_tokens: Some(400_000), output_llm_tokens: Some(40_000), ignore_cap: true, ..Generate::default() }.into());
+    world.up.script(
+        Generate {
+            input_llm_tokens: Some(400_000),
+            output_llm_tokens: Some(40_000),
+            ignore_cap: true,
+            ..Generate::default()
+        }
+        .into(),
+    );
     assert_eq!(world.chat(&ask("x")).await.status, 200);
     let (posted, _) = world.balance(0).await;
     assert!(posted > 1_000_000_000);
@@ -228,14 +250,20 @@ async fn b149_a_spent_budget_has_its_own_type_in_both_dialects() {
         let mut body = ask("x");
         body["stream"] = json!(stream);
         let refused = world.chat(&body).await;
-        assert_eq!((refused.status.as_u16(), refused.json()["error"]["code"].as_str()), (429, Some("insufficient_quota")));
+        assert_eq!(
+            (refused.status.as_u16(), refused.json()["error"]["code"].as_str()),
+            (429, Some("insufficient_quota"))
+        );
         assert_eq!(refused.header("x-should-retry"), Some("false"));
         assert!(refused.header("x-tollbook-reset").unwrap().ends_with("T00:00:00Z"));
         assert!(refused.json()["error"]["message"].as_str().unwrap().contains("starts anew at"));
         let mut body = messages("x");
         body["stream"] = json!(stream);
         let refused = world.post("/v1/messages", &body).await;
-        assert_eq!((refused.status.as_u16(), refused.json()["error"]["type"].as_str()), (402, Some("billing_error")));
+        assert_eq!(
+            (refused.status.as_u16(), refused.json()["error"]["type"].as_str()),
+            (402, Some("billing_error"))
+        );
     }
     assert_eq!(world.up.calls().len(), 1);
 }
@@ -262,7 +290,11 @@ async fn b150_a_rate_refusal_tells_how_long_to_wait() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b162_an_error_as_the_first_event_is_an_error_answer() {
-    let world = World::start(Plan { upstream: |u| u.retries = 0, ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)]) }).await;
+    let world = World::start(Plan {
+        upstream: |u| u.retries = 0,
+        ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])
+    })
+    .await;
     let event = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n";
     world.up.script(Script::steps(vec![Step::Text(": hi\n\n".into()), Step::Text(event.into())]));
     let mut body = messages("x");
@@ -275,10 +307,15 @@ async fn b162_an_error_as_the_first_event_is_an_error_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b048_an_option_the_client_never_sent_is_taken_back() {
-    let plan = Plan::with([rate(key(), Measure::Requests, 10), quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)]);
+    let plan = Plan::with([
+        rate(key(), Measure::Requests, 10),
+        quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000),
+    ]);
     let world = World::start(plan).await;
     world.up.script(Script::error(400, "unknown field stream_options"));
-    world.up.script(Generate { usage: UsageMode::Never, output_llm_tokens: Some(30), ..Generate::default() }.into());
+    world.up.script(
+        Generate { usage: UsageMode::Never, output_llm_tokens: Some(30), ..Generate::default() }.into(),
+    );
     let answer = world.chat(&ask_stream("x")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(world.balance(0).await, (1, 0));
@@ -348,10 +385,18 @@ async fn b175_tries_are_bounded_whatever_the_provider_says() {
 async fn the_operators_account_is_never_quoted() {
     let world = World::start(Plan { upstream: |u| u.retries = 0, ..requests(100) }).await;
     let secret = "org-secret-12345 has run out of money";
-    for (status, kind, code) in [(401, "", ""), (402, "", ""), (429, "insufficient_quota", "insufficient_quota"), (403, "", "")] {
+    for (status, kind, code) in
+        [(401, "", ""), (402, "", ""), (429, "insufficient_quota", "insufficient_quota"), (403, "", "")]
+    {
         let body = ErrorBody { message: secret.into(), kind: kind.into(), code: Some(code.to_owned()) };
-        let script = Script { status: Some(status), answer: tollbook_mock_upstream::Answer::Error(body), ..Script::default() };
-        world.up.script(script.header("x-ratelimit-remaining-requests", "7").header("openai-organization", "org-secret"));
+        let script = Script {
+            status: Some(status),
+            answer: tollbook_mock_upstream::Answer::Error(body),
+            ..Script::default()
+        };
+        world.up.script(
+            script.header("x-ratelimit-remaining-requests", "7").header("openai-organization", "org-secret"),
+        );
         let answer = world.chat(&ask("x")).await;
         assert!(answer.status.as_u16() >= 500, "{status}: {}", answer.status);
         assert!(!answer.text().contains("org-secret"));
@@ -376,8 +421,16 @@ async fn hostile_heads_are_answered_and_cost_nothing() {
         ("a long header", format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{long}\r\n")),
         ("nonsense", "\u{0}\u{1}\u{2}\r\n\r\n".to_owned()),
         ("a slow head", "POST /v1/chat/comp".to_owned()),
-        ("a slow body", format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\ncontent-length: 50\r\n\r\n{{")),
-        ("two lengths", "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nabcde".to_owned()),
+        (
+            "a slow body",
+            format!(
+                "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\ncontent-length: 50\r\n\r\n{{"
+            ),
+        ),
+        (
+            "two lengths",
+            "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nabcde".to_owned(),
+        ),
         ("a negative length", "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n".to_owned()),
     ] {
         let answer = tokio::task::block_in_place(|| raw(&world, bytes.as_bytes()));
@@ -391,10 +444,16 @@ async fn hostile_heads_are_answered_and_cost_nothing() {
 async fn b235_a_client_that_never_reads_is_cut_and_settled() {
     let world = World::start(Plan {
         config: |c| c.timeouts.write_stall = Duration::from_millis(500),
-        ..Plan::with([rate(key(), Measure::Requests, 10), quota(key(), Measure::Tokens, PeriodKind::Day, 100_000_000)])
+        ..Plan::with([
+            rate(key(), Measure::Requests, 10),
+            quota(key(), Measure::Tokens, PeriodKind::Day, 100_000_000),
+        ])
     })
     .await;
-    let chunk = format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": "y".repeat(100_000) } }] }));
+    let chunk = format!(
+        "data: {}\n\n",
+        json!({ "choices": [{ "index": 0, "delta": { "content": "y".repeat(100_000) } }] })
+    );
     world.up.script(Script::steps(vec![Step::Repeat { text: chunk, times: 1_000, every_ms: 0 }]));
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\ncontent-length: {}\r\n\r\n{}",

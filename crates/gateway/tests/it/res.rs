@@ -53,7 +53,15 @@ async fn read_some(world: &World, path: &str, body: &Value, n: usize) {
 async fn b015_a_cancelled_stream_frees_its_slot() {
     let world = World::start(Plan::with([concurrency(key(), 1)])).await;
     for _ in 0..100 {
-        world.up.script(Generate { chunk_every_ms: 5, output_llm_tokens: Some(1_000), ignore_cap: true, ..Generate::default() }.into());
+        world.up.script(
+            Generate {
+                chunk_every_ms: 5,
+                output_llm_tokens: Some(1_000),
+                ignore_cap: true,
+                ..Generate::default()
+            }
+            .into(),
+        );
         read_some(&world, "/v1/chat/completions", &ask_stream("x"), 3).await;
         world.settled().await;
         assert_eq!(world.chat(&ask("x")).await.status, 200);
@@ -102,7 +110,16 @@ async fn b022_a_client_that_leaves_before_the_head_frees_its_slot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b023_a_slot_is_held_until_the_stream_has_ended() {
     let world = World::start(Plan::with([concurrency(key(), 2)])).await;
-    world.up.set_default(Generate { chunk_every_ms: 20, chunks: Some(500), output_llm_tokens: Some(500), ignore_cap: true, ..Generate::default() }.into());
+    world.up.set_default(
+        Generate {
+            chunk_every_ms: 20,
+            chunks: Some(500),
+            output_llm_tokens: Some(500),
+            ignore_cap: true,
+            ..Generate::default()
+        }
+        .into(),
+    );
     let mut first = world.open_stream("/v1/chat/completions", &ask_stream("a")).await;
     let second = world.open_stream("/v1/chat/completions", &ask_stream("b")).await;
     assert!(first.body_mut().frame().await.is_some());
@@ -152,7 +169,10 @@ async fn b025_usage_and_reset_at_one_moment_settle_once() {
 async fn b035_a_cancelled_messages_stream_keeps_its_reported_input() {
     let world = World::start(wide()).await;
     let event = |name: &str, data: Value| format!("event: {name}\ndata: {data}\n\n");
-    let start = event("message_start", json!({ "type": "message_start", "message": { "id": "m", "usage": { "input_tokens": 40, "output_tokens": 1 } } }));
+    let start = event(
+        "message_start",
+        json!({ "type": "message_start", "message": { "id": "m", "usage": { "input_tokens": 40, "output_tokens": 1 } } }),
+    );
     let mut steps = vec![Step::Text(start)];
     for _ in 0..5 {
         steps.push(Step::Text(event("content_block_delta", json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "word " } }))));
@@ -201,7 +221,12 @@ async fn b038_a_client_that_leaves_after_the_usage_is_charged_the_usage() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b039_a_buffered_call_is_awaited_after_its_client_left() {
     let world = World::start(wide()).await;
-    let usage = Generate { input_llm_tokens: Some(1_000), output_llm_tokens: Some(400), ignore_cap: true, ..Generate::default() };
+    let usage = Generate {
+        input_llm_tokens: Some(1_000),
+        output_llm_tokens: Some(400),
+        ignore_cap: true,
+        ..Generate::default()
+    };
     world.up.script(Script::from(usage).head_after_ms(300));
     let body = ask("x");
     let call = world.open_stream("/v1/chat/completions", &body);
@@ -230,7 +255,13 @@ async fn b041_every_surface_and_cut_is_charged_once() {
     for (path, model) in [("/v1/chat/completions", "gpt"), ("/v1/messages", "claude")] {
         for cut in ["client", "reset", "stall", "close"] {
             let world = World::start(short_silence(wide())).await;
-            let base = Generate { output_llm_tokens: Some(200), chunks: Some(200), chunk_every_ms: 2, ignore_cap: true, ..Generate::default() };
+            let base = Generate {
+                output_llm_tokens: Some(200),
+                chunks: Some(200),
+                chunk_every_ms: 2,
+                ignore_cap: true,
+                ..Generate::default()
+            };
             let script = match cut {
                 "reset" => Generate { reset_at_chunk: Some(5), ..base },
                 "stall" => Generate { stall_at_chunk: Some(5), ..base },
@@ -274,7 +305,10 @@ async fn b043_a_messages_stream_without_stop_gets_an_error_event() {
     world.up.script(Generate { reset_at_chunk: Some(2), chunks: Some(9), ..Generate::default() }.into());
     let body = json!({ "model": "claude", "max_tokens": 50, "stream": true, "messages": [{ "role": "user", "content": "x" }] });
     let text = world.post("/v1/messages", &body).await.text();
-    assert!(text.contains("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\""), "{text}");
+    assert!(
+        text.contains("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\""),
+        "{text}"
+    );
     assert!(!text.contains("message_stop") && !text.contains("end_turn"));
 }
 
@@ -315,7 +349,9 @@ async fn a_call_that_never_left_gives_its_request_back() {
 async fn complete_without_usage_is_metered() {
     let world = World::start(wide()).await;
     for body in [ask("hello there"), ask_stream("hello there")] {
-        world.up.script(Generate { usage: UsageMode::Never, output_llm_tokens: Some(40), ..Generate::default() }.into());
+        world.up.script(
+            Generate { usage: UsageMode::Never, output_llm_tokens: Some(40), ..Generate::default() }.into(),
+        );
         assert_eq!(world.chat(&body).await.status, 200);
         let (figures, ending, total) = last_entry(&world).await;
         assert_eq!((figures, ending), (Figures::Metered, Ending::Complete));
@@ -328,7 +364,15 @@ async fn complete_without_usage_is_metered() {
 async fn b044_a_client_gone_at_every_chunk_settles_once() {
     let world = Arc::new(World::start(wide()).await);
     for chunk in 0..12 {
-        world.up.script(Generate { chunks: Some(10), output_llm_tokens: Some(10), chunk_every_ms: 2, ..Generate::default() }.into());
+        world.up.script(
+            Generate {
+                chunks: Some(10),
+                output_llm_tokens: Some(10),
+                chunk_every_ms: 2,
+                ..Generate::default()
+            }
+            .into(),
+        );
         read_some(&world, "/v1/chat/completions", &ask_stream("x"), chunk).await;
         world.settled().await;
         assert_eq!(world.journal().await.len(), chunk + 1);
@@ -348,7 +392,15 @@ async fn b138_a_silent_upstream_is_ended_with_an_error_event() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b137_a_stream_longer_than_every_limit_of_silence_completes() {
     let world = World::start(short_silence(wide())).await;
-    world.up.script(Generate { chunks: Some(10), output_llm_tokens: Some(10), chunk_every_ms: 100, ..Generate::default() }.into());
+    world.up.script(
+        Generate {
+            chunks: Some(10),
+            output_llm_tokens: Some(10),
+            chunk_every_ms: 100,
+            ..Generate::default()
+        }
+        .into(),
+    );
     let text = world.chat(&ask_stream("x")).await.text();
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
 }

@@ -1,0 +1,115 @@
+//! An engine that passes verbs on, loses replies, or is away, as a test tells it.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use tollbook_engine::ledger::{AccountId, Expired, Renewed, Settled};
+use tollbook_engine::{
+    AdjustCall, Answer, Balance, Cursor, Drift, DueHold, Engine, EngineError, ErrorKind, ExpireCall,
+    Inspection, JournalRecord, ProgressCall, RebookCall, ReleaseCall, RenewCall, Repair, ReserveCall,
+    RestoreCall, SettleCall, Shard, Verdict,
+};
+use tollbook_engine_memory::MemoryEngine;
+
+/// What happens to the verbs that write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Mood {
+    Well = 0,
+    /// Refuses before anything is applied.
+    Away = 1,
+    /// Applies, then loses the reply.
+    LosesReplies = 2,
+    /// Never answers.
+    Silent = 3,
+}
+
+pub(crate) struct Flaky {
+    pub(crate) inner: MemoryEngine,
+    mood: AtomicU8,
+    pub(crate) settles: AtomicU64,
+}
+
+impl Flaky {
+    pub(crate) fn new(inner: MemoryEngine) -> Self {
+        Self { inner, mood: AtomicU8::new(0), settles: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn set(&self, mood: Mood) {
+        self.mood.store(mood as u8, Ordering::SeqCst);
+    }
+
+    fn pass<'a, T: Send + 'a>(&'a self, verb: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
+        match self.mood.load(Ordering::SeqCst) {
+            1 => {
+                Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Away("a test".into())))))
+            }
+            2 => {
+                let applied = verb();
+                Box::pin(async move {
+                    applied.await?;
+                    Err(EngineError::unknown(ErrorKind::Away("the reply was lost".into())))
+                })
+            }
+            3 => Box::pin(std::future::pending()),
+            _ => verb(),
+        }
+    }
+}
+
+impl Engine for Flaky {
+    fn reserve<'a>(&'a self, call: &'a ReserveCall) -> Answer<'a, Verdict> {
+        self.pass(|| self.inner.reserve(call))
+    }
+    fn rebook<'a>(&'a self, call: &'a RebookCall) -> Answer<'a, Verdict> {
+        self.pass(|| self.inner.rebook(call))
+    }
+    fn renew<'a>(&'a self, calls: &'a [RenewCall]) -> Answer<'a, Vec<Renewed>> {
+        self.pass(|| self.inner.renew(calls))
+    }
+    fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()> {
+        self.inner.progress(call)
+    }
+    fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled> {
+        self.settles.fetch_add(1, Ordering::SeqCst);
+        self.pass(|| self.inner.settle(call))
+    }
+    fn release<'a>(&'a self, call: &'a ReleaseCall) -> Answer<'a, Settled> {
+        self.pass(|| self.inner.release(call))
+    }
+    fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>> {
+        self.inner.expire(calls)
+    }
+    fn restore<'a>(&'a self, call: &'a RestoreCall) -> Answer<'a, ()> {
+        self.inner.restore(call)
+    }
+    fn adjust<'a>(&'a self, call: &'a AdjustCall) -> Answer<'a, bool> {
+        self.inner.adjust(call)
+    }
+    fn balances<'a>(&'a self, shard: Shard, accounts: &'a [AccountId]) -> Answer<'a, Vec<Option<Balance>>> {
+        self.inner.balances(shard, accounts)
+    }
+    fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>> {
+        self.inner.due(shard, max)
+    }
+    fn shards(&self) -> Vec<Shard> {
+        self.inner.shards()
+    }
+    fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String> {
+        self.inner.inspect(shard, what)
+    }
+    fn drift(&self, shard: Shard, cursor: u64, max: usize) -> Answer<'_, Drift> {
+        self.inner.drift(shard, cursor, max)
+    }
+    fn repair<'a>(&'a self, call: &'a Repair) -> Answer<'a, bool> {
+        self.inner.repair(call)
+    }
+    fn journal_read(&self, shard: Shard, after: Cursor, max: usize) -> Answer<'_, Vec<JournalRecord>> {
+        self.inner.journal_read(shard, after, max)
+    }
+    fn journal_trim(&self, shard: Shard, upto: Cursor) -> Answer<'_, ()> {
+        self.inner.journal_trim(shard, upto)
+    }
+    fn flush(&self) -> Answer<'_, ()> {
+        self.inner.flush()
+    }
+}

@@ -1,0 +1,187 @@
+//! Settle exactly once, whatever the engine does meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollbook_admission::{Ending, Outcome, Refused, Settings, SettleBounds};
+use tollbook_engine::{Engine as _, Source};
+use tollbook_policy::Measure;
+use tollbook_wire::Usage;
+
+use crate::flaky::Mood;
+use crate::world::{World, daily, requests};
+
+fn used(input: u64, output: u64) -> Outcome {
+    let usage = Usage {
+        input,
+        output,
+        input_reported: true,
+        output_reported: true,
+        complete: true,
+        ..Usage::default()
+    };
+    Outcome { usage: Some(usage), output_seen: true, ..Outcome::bare(Ending::Complete) }
+}
+
+fn limits() -> Vec<tollbook_policy::LimitDraft> {
+    vec![requests(100_000), daily(Measure::Tokens, 1_000_000_000)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_waits_while_the_engine_is_away_and_is_posted_once() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    let mut calls = Vec::new();
+    for _ in 0..10 {
+        let mut admitted = world.admit(false).await.unwrap();
+        admitted.ticket.sending();
+        calls.push(admitted);
+    }
+    for mood in [Mood::Away, Mood::Silent] {
+        world.engine.set(mood);
+        for admitted in calls.drain(..5.min(calls.len())) {
+            admitted.ticket.end(&used(10, 5));
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let before = if mood == Mood::Away { 0 } else { 5 };
+        assert_eq!(world.journal().await.len(), before, "nothing is posted while the engine is away");
+        world.engine.set(Mood::Well);
+        let due = if mood == Mood::Away { 5 } else { 10 };
+        world.until("all are posted", async || world.journal().await.len() == due).await;
+    }
+    assert_eq!(world.balance(1).await, (150, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn l03_a_lost_reply_is_asked_for_again_and_counts_once() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    for _ in 0..20 {
+        let mut admitted = world.admit(false).await.unwrap();
+        admitted.ticket.sending();
+        world.engine.set(Mood::LosesReplies);
+        admitted.ticket.end(&used(10, 5));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        world.engine.set(Mood::Well);
+    }
+    let engine = Arc::clone(&world.engine);
+    world
+        .until("all settles were acknowledged", async || {
+            world.journal().await.len() == 20
+                && engine.settles.load(std::sync::atomic::Ordering::SeqCst) >= 40
+        })
+        .await;
+    assert_eq!(world.balance(1).await, (20 * 15, 0));
+    assert!(world.journal().await.iter().all(|r| r.source == Source::Settled && r.seq == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b012_a_hold_that_cannot_be_written_admits_nothing() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    for mood in [Mood::Away, Mood::Silent] {
+        world.engine.set(mood);
+        assert!(matches!(world.admit(false).await, Err(Refused::Away)), "{mood:?}");
+    }
+    // A reserve whose reply was lost may be held: it is given back, and nobody was admitted.
+    world.engine.set(Mood::LosesReplies);
+    assert!(matches!(world.admit(false).await, Err(Refused::Away)));
+    world.engine.set(Mood::Well);
+    world.until("what was held is given back", async || world.balance(1).await == (0, 0)).await;
+    assert_eq!(world.balance(0).await, (0, 0));
+}
+
+/// A queue of four and a spool of a few kilobytes, filled to the brim, then the engine comes back.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_spills_and_a_full_spool_closes_hard_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        settle: SettleBounds { queue_max: 4, ..SettleBounds::default() },
+        spool_max: 4_000,
+        ..Settings::default()
+    };
+    let world = World::start(limits(), settings, Some(dir.path())).await;
+    let mut calls = Vec::new();
+    for _ in 0..40 {
+        let mut admitted = world.admit(false).await.unwrap();
+        admitted.ticket.sending();
+        calls.push(admitted);
+    }
+    world.engine.set(Mood::Away);
+    let mut ended = 0;
+    while world.admission.is_ready() {
+        calls.pop().expect("the spool fills before the calls are used up").ticket.end(&used(10, 5));
+        ended += 1;
+    }
+    assert!(ended > 5, "some were spooled before it was full");
+    world.engine.set(Mood::Well);
+    assert!(matches!(world.admit(false).await, Err(Refused::Away)), "the door is closed");
+    // Calls in flight end all the same.
+    calls.pop().unwrap().ticket.end(&used(10, 5));
+    world.until("all of them are posted", async || world.journal().await.len() == ended + 1).await;
+    world.until("readiness is back", async || world.admission.is_ready()).await;
+    assert!(world.admit(false).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_spooled_is_settled_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::start(limits(), Settings::default(), Some(dir.path())).await;
+    for _ in 0..7 {
+        let mut admitted = world.admit(false).await.unwrap();
+        admitted.ticket.sending();
+        world.engine.set(Mood::Away);
+        admitted.ticket.end(&used(10, 5));
+        world.engine.set(Mood::Well);
+    }
+    world.engine.set(Mood::Away);
+    // The engine stays away: what waits goes to disk when the gateway stops.
+    let (engine, clock) = world.shut_down().await;
+    assert!(std::fs::metadata(dir.path().join("settle.spool")).unwrap().len() > 0);
+    engine.set(Mood::Well);
+    let world = World::on(engine, clock, limits(), Settings::default(), Some(dir.path())).await;
+    world.until("all seven are posted", async || world.journal().await.len() == 7).await;
+    assert_eq!(world.balance(1).await, (7 * 15, 0));
+    world
+        .until("the spool is cleared", async || {
+            std::fs::metadata(dir.path().join("settle.spool")).unwrap().len() == 0
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_ticket_settles_by_what_is_known_of_it() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    // Never sent: everything is given back.
+    drop(world.admit(false).await.unwrap());
+    assert_eq!((world.balance(0).await, world.balance(1).await), ((0, 0), (0, 0)));
+    assert!(world.journal().await.is_empty());
+    // A sent stream: its input. A sent buffered call: what was held.
+    for (stream, most) in [(true, 30), (false, 3_000)] {
+        let mut admitted = world.admit(stream).await.unwrap();
+        admitted.ticket.sending();
+        let before = world.balance(1).await.0;
+        drop(admitted);
+        let charged = world.balance(1).await.0 - before;
+        assert!(charged > 0 && charged <= most, "stream {stream}: {charged}");
+    }
+    assert_eq!(world.balance(1).await.1, 0);
+    assert_eq!(world.balance(0).await, (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn l07_renewals_keep_a_long_call_alive_and_a_silent_gateway_lets_it_expire() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    let mut admitted = world.admit(true).await.unwrap();
+    admitted.ticket.sending();
+    let shard = tollbook_admission::shard("acme");
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        world.clock.0.fetch_add(5_000_000, std::sync::atomic::Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        assert!(world.engine.due(shard, 10).await.unwrap().value.is_empty());
+    }
+    assert!(world.balance(1).await.1 > 0);
+    // The gateway dies: nobody renews, and the hold is due within a minute.
+    world.running.abort();
+    world.clock.0.fetch_add(61_000_000, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(world.engine.due(shard, 10).await.unwrap().value.len(), 1);
+    drop(admitted);
+}

@@ -1,0 +1,83 @@
+//! Streams on hard limits that are held at the expected demand: they grow in steps, and stop where a step is refused.
+
+use std::time::Instant;
+
+use tollbook_admission::{Ending, Leave, Outcome, Settings};
+use tollbook_policy::{EstimatorChoice, Hold, Measure};
+use tollbook_wire::Classes;
+
+use crate::flaky::Mood;
+use crate::world::{World, daily};
+
+fn expected(ceiling: i128, first: u64) -> Vec<tollbook_policy::LimitDraft> {
+    let mut limit = daily(Measure::OutputTokens, ceiling);
+    limit.hold = Some(Hold::Expected);
+    limit.estimator = Some(EstimatorChoice::Constant(first));
+    vec![limit]
+}
+
+/// Text of about that many llm_tokens.
+fn text(llm_tokens: u64) -> Classes {
+    Classes { ascii: llm_tokens * 4, bytes: llm_tokens * 4, ..Classes::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l09_a_hold_on_a_hard_limit_grows_before_the_stream_gets_there() {
+    let world = World::start(expected(1_000_000, 500), Settings::default(), None).await;
+    let mut admitted = world.admit(true).await.unwrap();
+    admitted.ticket.sending();
+    assert!(admitted.ticket.is_bounded());
+    assert_eq!(world.balance(0).await, (0, 500));
+    let begun = Instant::now();
+    for output in (0..1_900).step_by(50) {
+        assert_eq!(admitted.ticket.streamed(&text(output), Some(begun), None), Leave::GoOn);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        let (_, counted) = admitted.ticket.metered(&text(output));
+        let (_, held) = world.balance(0).await;
+        assert!(u64::try_from(held).unwrap() >= counted, "{held} held for {counted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l09_a_refused_step_ends_the_stream_when_its_hold_is_used_up() {
+    let world = World::start(expected(1_000, 500), Settings::default(), None).await;
+    let mut admitted = world.admit(true).await.unwrap();
+    admitted.ticket.sending();
+    let begun = Instant::now();
+    let mut stopped = None;
+    for output in (0..3_000).step_by(10) {
+        if admitted.ticket.streamed(&text(output), Some(begun), None) == Leave::Stop {
+            stopped = Some(admitted.ticket.metered(&text(output)).1);
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let stopped = stopped.expect("the stream is stopped");
+    assert!((500..=1_010).contains(&stopped), "{stopped}");
+    let (_, held) = world.balance(0).await;
+    assert!(held <= 1_000);
+    let outcome =
+        Outcome { output: text(stopped), output_seen: true, ..Outcome::bare(Ending::StoppedAtLimit) };
+    admitted.ticket.end(&outcome);
+    assert_eq!(world.balance(0).await.1, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l09_no_answer_is_no_room_on_a_hard_limit() {
+    let world = World::start(expected(1_000_000, 500), Settings::default(), None).await;
+    let mut admitted = world.admit(true).await.unwrap();
+    admitted.ticket.sending();
+    world.engine.set(Mood::Away);
+    let begun = Instant::now();
+    assert_eq!(admitted.ticket.streamed(&text(490), Some(begun), None), Leave::GoOn);
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    assert_eq!(admitted.ticket.streamed(&text(600), Some(begun), None), Leave::Stop);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l09_a_hold_at_the_worst_case_is_not_watched() {
+    let world = World::start(vec![daily(Measure::OutputTokens, 1_000_000)], Settings::default(), None).await;
+    let admitted = world.admit(true).await.unwrap();
+    assert!(!admitted.ticket.is_bounded());
+    assert_eq!(world.balance(0).await, (0, 2_000));
+}

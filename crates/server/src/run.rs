@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollbook_admission::{Admission, Settings};
+use tollbook_admission::Admission;
 use tollbook_engine::{Engine, Shard};
 use tollbook_engine_memory::{Durability, MemoryEngine, Options};
 use tollbook_gateway::Gateway;
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Running {
 impl Running {
     /// Starts everything, or nothing.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
-        let Setup { gateway: config, admin, data_dir, durability, mut snapshot, .. } = setup;
+        let Setup { gateway: config, admin, data_dir, durability, calls, mut snapshot, .. } = setup;
         make_dir(&data_dir)?;
         let metrics = Arc::new(Metrics::new());
         metrics.models_set(snapshot.catalog.models().iter().map(|model| model.id.as_str()));
@@ -87,10 +87,15 @@ impl Running {
         warm(&snapshot);
         let generation = snapshot.generation;
         let shared: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
-        let (settings, spool) = (Settings::default(), Some(data_dir.as_path()));
-        let admission = Admission::open(shared, Arc::new(snapshot), Arc::clone(&metrics), settings, spool)
-            .await
-            .context("cannot open the door")?;
+        let admission = Admission::open(
+            shared,
+            Arc::new(snapshot),
+            Arc::clone(&metrics),
+            calls,
+            Some(data_dir.as_path()),
+        )
+        .await
+        .context("cannot open the door")?;
         metrics.config_generation.set((), generation);
         let listener = bind(config.listen).await?;
         let admin_listener = match &admin {

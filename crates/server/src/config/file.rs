@@ -38,6 +38,9 @@ pub struct File {
     /// Time limits; they are about silence, not about duration, unless they say so.
     #[serde(default)]
     pub timeouts: Timeouts,
+    /// How calls are booked.
+    #[serde(default)]
+    pub calls: Calls,
     /// Mixed into the hashes of keys, so that a stolen file gives no key away. Changing it makes every key invalid.
     #[serde(default)]
     pub key_pepper: Option<Secret>,
@@ -192,6 +195,40 @@ impl Default for Timeouts {
             write_stall: Span::from_secs(30),
             drain: Span::from_secs(30),
             detached: Span::from_secs(120),
+        }
+    }
+}
+
+/// How calls are booked. The defaults suit nearly everyone; tests make them shorter.
+#[derive(Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Calls {
+    /// Life of a hold until its call is sent; what is not sent by then is given back.
+    pub door_life: Span,
+    /// Life that a renewal gives; so long are the holds of a dead gateway kept.
+    pub renewed_life: Span,
+    /// Pause between two renewals; less than half of `renewed_life`.
+    pub renew_every: Span,
+    /// Longest a decision may take; after it the book counts as away.
+    pub decide_within: Span,
+    /// Longest one settlement may take; after it, it is repeated.
+    pub settle_within: Span,
+    /// Outcomes of calls that wait in memory to be settled; more go into the spool file.
+    pub settle_queue_max: u32,
+    /// Largest spool file; full, it closes hard limits.
+    pub spool_max: Size,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            door_life: Span::from_secs(15),
+            renewed_life: Span::from_secs(60),
+            renew_every: Span::from_secs(5),
+            decide_within: Span::from_millis(500),
+            settle_within: Span::from_secs(2),
+            settle_queue_max: 16_384,
+            spool_max: Size(256 << 20),
         }
     }
 }

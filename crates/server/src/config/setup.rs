@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
-use tollbook_admission::{ApiKeyHash, Snapshot};
+use tollbook_admission::{ApiKeyHash, Settings, Snapshot};
 use tollbook_gateway as gateway;
 
 use super::environment::Lookup;
@@ -23,6 +23,7 @@ pub struct Setup {
     pub data_dir: PathBuf,
     pub durability: Durability,
     pub log: Log,
+    pub calls: Settings,
     pub snapshot: Snapshot,
     /// Legal, but probably not meant.
     pub warnings: Vec<String>,
@@ -52,6 +53,7 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
     let mut mistakes = Mistakes::default();
     let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
     let gateway = upstreams::gateway(&mut mistakes, &file, folder, listen);
+    let calls = upstreams::calls(&mut mistakes, &file.calls);
     let admin = admin(&mut mistakes, &file, folder);
     let api_key_hash = pepper_of(&mut mistakes, &file, folder);
     let prices = models::prices(&mut mistakes, &file);
@@ -64,6 +66,7 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
             data_dir: folder.join(&file.data_dir),
             durability: file.engine.durability,
             log: file.log,
+            calls,
             snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
             warnings,
         }),

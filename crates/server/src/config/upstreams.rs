@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tollbook_admission::{Lives, Settings, SettleBounds};
 use tollbook_gateway as gateway;
 
 use super::file::{self, File};
@@ -126,6 +127,35 @@ fn timeouts(mistakes: &mut Mistakes, given: &file::Timeouts) -> gateway::Timeout
         write_stall: given.write_stall.0,
         drain: given.drain.0,
         detached: given.detached.0,
+    }
+}
+
+/// How calls are booked.
+pub(super) fn calls(mistakes: &mut Mistakes, given: &file::Calls) -> Settings {
+    let spans = [
+        ("door_life", given.door_life),
+        ("renewed_life", given.renewed_life),
+        ("renew_every", given.renew_every),
+        ("decide_within", given.decide_within),
+        ("settle_within", given.settle_within),
+    ];
+    for (field, span) in spans {
+        at_least(mistakes, &format!("calls.{field}"), span);
+    }
+    if given.renew_every.0.saturating_mul(2) >= given.renewed_life.0 {
+        mistakes.add("calls.renew_every", "must be less than half of `renewed_life`");
+    }
+    if given.settle_queue_max == 0 {
+        mistakes.add("calls.settle_queue_max", "must be at least 1");
+    }
+    Settings {
+        lives: Lives { door: given.door_life.0, renewed: given.renewed_life.0, every: given.renew_every.0 },
+        settle: SettleBounds {
+            queue_max: usize::try_from(given.settle_queue_max).unwrap_or(usize::MAX),
+            deadline: given.settle_within.0,
+        },
+        deadline: given.decide_within.0,
+        spool_max: given.spool_max.0,
     }
 }
 

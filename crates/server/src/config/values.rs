@@ -30,6 +30,10 @@ impl Span {
         Self(Duration::from_secs(seconds))
     }
 
+    pub const fn from_millis(milliseconds: u64) -> Self {
+        Self(Duration::from_millis(milliseconds))
+    }
+
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut total: u64 = 0;
         let mut rest = text;

@@ -256,6 +256,81 @@ t.yaml:9:23: tenants[0].limits[0]: a limit needs a window or a period; give `win
 }
 
 #[test]
+fn bounds_and_times_that_make_no_sense_are_named() {
+    let rows = [
+        ("http: { body_max: 0 }", "http.body_max: must be at least 1"),
+        ("http: { body_max: 2GiB }", "http.bodies_in_flight_max: must be at least `body_max`"),
+        ("timeouts: { head: 0s }", "timeouts.head: must be at least 1ms"),
+        ("calls: { renew_every: 30s }", "calls.renew_every: must be less than half of `renewed_life`"),
+        ("calls: { settle_queue_max: 0 }", "calls.settle_queue_max: must be at least 1"),
+        ("default_price: { input: 1, output: -2 }", "default_price.output: must not be negative"),
+        (
+            "default_price: { input: 0.0000000001, output: 2 }",
+            "default_price.input: is finer than the smallest unit, 1e-6",
+        ),
+        (
+            "default_price: { input: 1, output: 2, steps: [{ above: 9, cached: -1 }] }",
+            "default_price.steps[0].cached: must not be negative",
+        ),
+    ];
+    for (line, want) in rows {
+        let report = load(&format!("{HEAD}  - {{ id: t }}\n{line}\n")).unwrap_err();
+        assert!(report.starts_with("t.yaml:7:") && report.ends_with(want), "{line}\n{report}");
+    }
+}
+
+#[test]
+fn upstreams_and_models_that_cannot_be_are_named() {
+    let load = |upstream: &str, model: &str| {
+        let text = format!(
+            "upstreams:\n  - {{ name: u, dialect: openai, base_url: http://h }}\n  - {{ dialect: openai, {upstream} }}\nmodels:\n  - {{ name: m, upstream: u, {model} }}\n"
+        );
+        load(&text).unwrap_err()
+    };
+    let rows = [
+        ("name: u, base_url: http://h", "upstreams[1].name: `u` is already taken"),
+        (
+            "name: v, base_url: h/v1",
+            "upstreams[1].base_url: must be a URL, as https://api.openai.com/v1, not `h/v1`",
+        ),
+        (
+            "name: v, base_url: \"ftp://h\"",
+            "upstreams[1].base_url: must be a URL, as https://api.openai.com/v1, not `ftp://h`",
+        ),
+        (
+            "name: v, base_url: \"http://me:pass@h\"",
+            "upstreams[1].base_url: must have no user, query or fragment",
+        ),
+        (
+            "name: v, base_url: \"http://h/v1?key=pass\"",
+            "upstreams[1].base_url: must have no user, query or fragment",
+        ),
+        (
+            "name: v, base_url: http://h, timeouts: { silence: 0s }",
+            "upstreams[1].timeouts.silence: must be at least 1ms",
+        ),
+    ];
+    for (upstream, want) in rows {
+        let report = load(upstream, "context: 5");
+        assert!(report.starts_with("t.yaml:3:") && report.ends_with(want), "{upstream}\n{report}");
+    }
+    let rows = [
+        ("context: 0", "models[0].context: must be from 1 to 10000000"),
+        ("output: { max: 10000001 }", "models[0].output.max: must be from 1 to 10000000"),
+        ("output: { default: 0 }", "models[0].output.default: must be from 1 to 10000000"),
+        ("aliases: [m]", "models[0].aliases: `m` is already taken"),
+        (
+            "price: { input: 1, output: 2, tiers: { flex: -1 } }",
+            "models[0].price.tiers.flex: must not be negative",
+        ),
+    ];
+    for (model, want) in rows {
+        let report = load("name: v, base_url: http://h", model);
+        assert!(report.starts_with("t.yaml:5:") && report.ends_with(want), "{model}\n{report}");
+    }
+}
+
+#[test]
 fn a_secret_comes_from_a_file_without_its_line_end() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("admin.key"), "hush\r\n").unwrap();

@@ -8,5 +8,6 @@ pub mod demo;
 mod errors;
 pub mod history;
 pub mod key;
+mod observe;
 pub mod run;
 mod text;

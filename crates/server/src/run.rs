@@ -25,7 +25,7 @@ use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
 use crate::config::{Setup, file};
-use crate::history;
+use crate::{history, observe};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
@@ -60,6 +60,7 @@ struct Tasks {
     admin: Option<JoinHandle<()>>,
     admission: JoinHandle<()>,
     jobs: JoinHandle<()>,
+    observer: JoinHandle<()>,
 }
 
 impl std::fmt::Debug for Running {
@@ -97,6 +98,7 @@ impl Running {
         .await
         .context("cannot open the door")?;
         metrics.config_generation.set((), generation);
+        metrics.process_start_unix.set((), now / SECOND);
         let listener = bind(config.listen).await?;
         let admin_listener = match &admin {
             Some(admin) => Some(bind(admin.listen).await?),
@@ -133,6 +135,11 @@ impl Running {
                 openings,
                 stop.jobs.subscribe(),
             )),
+            observer: tokio::spawn(observe::run(
+                Arc::clone(&engine),
+                Arc::clone(&metrics),
+                stop.jobs.subscribe(),
+            )),
         };
         Ok(Self { addresses, admission, metrics, engine, store, stop, tasks })
     }
@@ -153,6 +160,7 @@ impl Running {
             |_| tracing::warn!("the journal did not take everything in time; the next start goes on"),
             |done| ended("the journal's drain", done),
         );
+        ended("the observer", tasks.observer.await);
         drop(admission);
         store.close().await;
         close_engine(engine).await;

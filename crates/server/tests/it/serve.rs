@@ -272,3 +272,41 @@ fn what_was_booked_survives_kill_9() {
     program.stop();
     assert!(Path::new(&world.folder.path().join("tollbook-data/journal.sqlite")).exists());
 }
+
+#[test]
+fn b224_b232_every_place_tells_the_same_figures_of_the_same_limit() {
+    let world = World::new(Duration::ZERO);
+    let path = world.write("", "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let project = "{ id: p, limits: [{ name: the project's budget, measure: cost, period: lifetime, ceiling: 0.001 }], keys";
+    std::fs::write(&path, text.replace("{ id: p, keys", project)).unwrap();
+    let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
+    let refusal = until("the budget's end", || {
+        let (status, answer) = program.chat("secret", &chat());
+        (status != 200).then_some(answer)
+    });
+    let line = until("every settle", || {
+        let line = program.limit("the project's budget");
+        (line["held"] == 0).then_some(line)
+    });
+    let (_, page) = call(program.gateway, "GET", "/v1/limits", "secret", "");
+    let own = &page["data"][0];
+    let (_, explained) =
+        program.operators("POST", "/admin/v1/explain", &json!({"key_id": "k", "body": chat()}));
+    let told = &explained["limits"][0];
+    assert_eq!(explained["refusing"], json!(["the project's budget"]), "{explained}");
+    for field in ["limit", "subject", "measure", "ceiling", "posted", "held"] {
+        assert_eq!((&own[field], &told[field]), (&line[field], &line[field]), "{field}");
+    }
+    let message = refusal["error"]["message"].as_str().unwrap();
+    for part in ["the project's budget", "project t/p", "cost", "limit 0.001000000", "lifetime"] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    let metrics = until("the metrics", || {
+        let mut text = String::new();
+        send(program.gateway, "GET", "/metrics", "", "").read_to_string(&mut text).unwrap();
+        text.contains("tollbook_engine_log_records_total").then_some(text)
+    });
+    assert!(!metrics.contains("secret"));
+    program.stop();
+}

@@ -62,6 +62,8 @@ fn fields_table(fields: &Map<String, Value>, schema: &Value) -> Result<String> {
         let default = match field.get("default") {
             _ if required.contains(&name.as_str()) => "required".to_owned(),
             None | Some(Value::Null) => "–".to_owned(),
+            // The fields' own defaults stand in the section of the object.
+            Some(Value::Object(_)) => "see there".to_owned(),
             Some(value) => format!("`{}`", value.to_string().replace('|', "\\|")),
         };
         let meaning = field.get("description").and_then(Value::as_str).map(one_line).unwrap_or_default();
@@ -128,6 +130,7 @@ mod tests {
             "properties": {
                 "listen": { "type": "string", "description": "Where clients\ncome in." },
                 "limits": { "type": "array", "items": { "$ref": "#/$defs/Limit" }, "default": [] },
+                "log": { "$ref": "#/$defs/Plan", "default": { "a": 1 } },
                 "names": { "type": "object", "additionalProperties": { "type": ["string", "null"] } },
                 "plan": { "anyOf": [{ "$ref": "#/$defs/Plan" }, { "type": "null" }] },
             },
@@ -145,6 +148,7 @@ mod tests {
         let page = page();
         assert!(page.contains("| `listen` | string | required | Where clients come in. |\n"), "{page}");
         assert!(page.contains("| `limits` | list of [Limit](#limit) | `[]` |  |\n"), "{page}");
+        assert!(page.contains("| `log` | [Plan](#plan) | see there |  |\n"), "{page}");
         assert!(page.contains("| `names` | map of string | – |  |\n"), "{page}");
         assert!(page.contains("| `plan` | [Plan](#plan) | – |  |\n"), "{page}");
         assert!(page.contains("| `max` | integer | – |  |\n"), "{page}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::engine::Inner;
 
 const PRUNE_EVERY: Duration = Duration::from_millis(100);
-const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
+const SNAPSHOT_EVERY: Duration = Duration::from_millis(100);
 
 /// Running threads; dropping stops them and waits for them.
 #[derive(Debug)]

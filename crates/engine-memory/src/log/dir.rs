@@ -143,12 +143,24 @@ impl LogDir {
     pub(crate) fn create_segment(&self, shard: u8, seq: u64) -> io::Result<SegmentWriter> {
         let bytes = self.segment_bytes as u64;
         let taken = self.bytes_taken.fetch_add(bytes, Ordering::Relaxed);
-        let made = if taken.saturating_add(bytes) > self.bytes_max {
-            Err(io::Error::new(io::ErrorKind::StorageFull, "the log's bound is reached"))
-        } else {
-            let header = self.header(FileKind::Log, shard, seq);
-            SegmentWriter::create(&self.segment_path(shard, seq), &header, self.segment_bytes)
-        };
+        if taken.saturating_add(bytes) > self.bytes_max {
+            self.give_back(bytes);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the log's bound is reached"));
+        }
+        self.create_counted(shard, seq, bytes)
+    }
+
+    /// A shard's first segment of a run. The bound does not count: a full log must be able to start, or it could never
+    /// be folded.
+    pub(crate) fn create_first_segment(&self, shard: u8, seq: u64) -> io::Result<SegmentWriter> {
+        let bytes = self.segment_bytes as u64;
+        self.take(bytes);
+        self.create_counted(shard, seq, bytes)
+    }
+
+    fn create_counted(&self, shard: u8, seq: u64, bytes: u64) -> io::Result<SegmentWriter> {
+        let header = self.header(FileKind::Log, shard, seq);
+        let made = SegmentWriter::create(&self.segment_path(shard, seq), &header, self.segment_bytes);
         if made.is_err() {
             self.give_back(bytes);
         }

@@ -75,7 +75,7 @@ impl SyncWork {
 impl ShardLog {
     /// Opens a new segment behind what replay has read.
     pub(crate) fn start(dir: Arc<LogDir>, shard: u8, from: Continue) -> io::Result<Self> {
-        let mut active = dir.create_segment(shard, from.next_seq)?;
+        let mut active = dir.create_first_segment(shard, from.next_seq)?;
         let mut frame = FrameBuffer::default();
         open_segment(&mut active, &mut frame, from.records);
         Ok(Self {

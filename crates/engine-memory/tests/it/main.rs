@@ -1,8 +1,17 @@
 //! The conformance suite over the memory engine, with and without a log, and what is its own: files, kills, faults.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that fails panics"
+)]
 
+mod files;
 mod harness;
+mod kills;
+mod load;
 
 /// The suite on an engine that keeps nothing on disk.
 mod in_memory {

@@ -222,11 +222,11 @@ impl Admission {
         }
         let bound = self.bind(&asking)?;
         let mut estimate = estimate::of(&bound, asking.request);
-        let mut asked = self.reserve_tenant(&bound, &estimate, &asking).await?;
+        let mut asked = self.reserve_tenant(&bound, &mut estimate, &asking).await?;
         if let Asked::Denied(denial, _) = &asked {
             // A denial by a hard limit is asked once more with the exact count, where there is one.
             if denial.binding.hard && estimate.count_exactly(&bound, &asking).await {
-                asked = self.reserve_tenant(&bound, &estimate, &asking).await?;
+                asked = self.reserve_tenant(&bound, &mut estimate, &asking).await?;
             }
         }
         match asked {
@@ -296,16 +296,23 @@ impl Admission {
     async fn reserve_tenant(
         self: &Arc<Self>,
         bound: &Arc<Bound>,
-        estimate: &Estimate,
+        estimate: &mut Estimate,
         asking: &Asking<'_>,
     ) -> Result<Asked, Refused> {
+        let mut first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
+        if bound.is_near(&first) && estimate.count_exactly(bound, asking).await {
+            first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
+        }
+        let estimate = &*estimate;
         let legs = |periods: &PeriodTable| estimate.legs(bound, periods);
-        let first = legs(&self.periods_at(bound, self.now_s()))?;
         let hold = estimate::hold(&first, estimate);
         let context = estimate::context(bound, hold, asking);
         let reserve = self.fresh(self.ids.next(), 0, first, context);
         Ok(match self.reserve(bound, Side::Tenant, reserve, legs).await? {
-            Asked::Admitted(receipt, _) => Asked::Admitted(receipt, hold),
+            Asked::Admitted(receipt, _) => {
+                bound.seen(&receipt);
+                Asked::Admitted(receipt, hold)
+            }
             denied @ Asked::Denied(..) => denied,
         })
     }

@@ -4,10 +4,13 @@
 //! and the snapshot, because they belong to key × model.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tollbook_engine::Shard;
-use tollbook_ledger::{AMOUNT_MAX, AccountId, EstimatorId, Hold, Limit, LimitId, Measure, OnExpiry, Shape};
+use tollbook_engine::{Receipt, Shard};
+use tollbook_ledger::{
+    AMOUNT_MAX, AccountId, EstimatorId, Hold, Leg, Limit, LimitId, Measure, OnExpiry, Shape,
+};
 use tollbook_policy::{
     Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, MeterPair, Subject, WhenAway,
 };
@@ -34,6 +37,8 @@ pub(crate) struct Bound {
     pub(crate) pool_shard: Shard,
     pub(crate) estimators: EstimatorIds,
     learned: Arc<Mutex<Learned>>,
+    /// Room left on the tenant side's hard limits, by leg, as the last reply in this gateway showed; `u64::MAX` before.
+    hard_room: Vec<AtomicU64>,
     pub(crate) price: Option<Price>,
     valid_until: u64,
     names: Names,
@@ -135,6 +140,7 @@ impl Bindings {
             pool_shard: shard(&target.pool),
             estimators,
             learned: self.learned(estimators.own),
+            hard_room: tenant.accounts.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
             price: snapshot.prices.price(&model.id).cloned(),
             valid_until,
             names: Names {
@@ -162,6 +168,26 @@ impl Bindings {
 impl Bound {
     pub(crate) fn facts(&self) -> &ModelFacts {
         &self.plan.facts
+    }
+
+    /// Whether a demand comes within a tenth of what was left of a hard limit: then its input is worth counting exactly.
+    pub(crate) fn is_near(&self, legs: &[Leg]) -> bool {
+        legs.iter().zip(&self.hard_room).any(|(leg, room)| {
+            let room = room.load(Ordering::Relaxed);
+            room != u64::MAX && leg.worst.saturating_mul(10) >= room.saturating_mul(9)
+        })
+    }
+
+    /// Remembers what a receipt shows of the hard limits.
+    pub(crate) fn seen(&self, receipt: &Receipt) {
+        for ((account, leg), room) in
+            self.tenant.accounts.iter().zip(&receipt.receipt.legs).zip(&self.hard_room)
+        {
+            if account.hard {
+                let used = u64::try_from(leg.posted.saturating_add(leg.held_total.max(0))).unwrap_or(0);
+                room.store(leg.ceiling.saturating_sub(used), Ordering::Relaxed);
+            }
+        }
     }
 
     /// What settled usage has taught so far.

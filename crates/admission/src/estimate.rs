@@ -21,20 +21,22 @@ const COUNT_INLINE_MAX: u64 = 32 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Estimate {
     pub(crate) demand: Demand,
+    /// The text was counted by the model's vocabulary.
+    by_vocabulary: bool,
 }
 
 /// Counts the input by byte classes and the learned ratio, and takes the caps together.
 pub(crate) fn of(bound: &Bound, request: &Request<'_>) -> Estimate {
     let learned = bound.learned();
     let input = count_learned(&request.content, bound.facts(), &learned);
-    with_input(bound, request, input)
+    with_input(bound, request, input, false)
 }
 
-fn with_input(bound: &Bound, request: &Request<'_>, input: InputCount) -> Estimate {
+fn with_input(bound: &Bound, request: &Request<'_>, input: InputCount, by_vocabulary: bool) -> Estimate {
     let cap_must_hold = needs_cap(&bound.tenant.accounts) || needs_cap(&bound.pool.accounts);
     let asked = Asked::of(request);
     let learned = bound.learned();
-    Estimate { demand: Demand::new(&asked, input, bound.facts(), &learned, cap_must_hold) }
+    Estimate { demand: Demand::new(&asked, input, bound.facts(), &learned, cap_must_hold), by_vocabulary }
 }
 
 impl Estimate {
@@ -49,7 +51,7 @@ impl Estimate {
 
     /// Counts the text by the model's vocabulary; false where there is none to count by, or it was done.
     pub(crate) async fn count_exactly(&mut self, bound: &Bound, asking: &Asking<'_>) -> bool {
-        let Some(vocabulary) = Vocabulary::of(bound.facts().family).filter(|_| !self.is_exact()) else {
+        let Some(vocabulary) = Vocabulary::of(bound.facts().family).filter(|_| !self.by_vocabulary) else {
             return false;
         };
         let started = Instant::now();
@@ -68,7 +70,7 @@ impl Estimate {
             llm_tokens = input.llm_tokens,
             "counted exactly"
         );
-        *self = with_input(bound, asking.request, input);
+        *self = with_input(bound, asking.request, input, true);
         true
     }
 

@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::relay::RelayBody;
+use crate::relay::Relayed;
 
 /// A finished answer, or a stream being relayed.
 #[derive(Debug)]
 pub(crate) enum OutBody {
     Full(Option<Bytes>),
-    Relay(Box<RelayBody>),
+    Relay(Relayed),
 }
 
 impl OutBody {

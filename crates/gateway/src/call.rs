@@ -21,7 +21,7 @@ use crate::headers::{self, Shown};
 use crate::intake::{IntakeError, Taken};
 use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
-use crate::relay::{RelayBody, StreamOf};
+use crate::relay::{RelayBody, Relayed, StreamOf};
 use crate::upstream::Upstream;
 
 /// Bodies above this are decoded off the async workers.
@@ -389,13 +389,14 @@ async fn stream(
     let silence = call.upstream.config.silence_timeout;
     let cut = Cut::new(gateway.cut_signal());
     let of = StreamOf { surface: call.surface, usage_asked: call.usage_asked };
-    let mut relayed = RelayBody::new(body, decoder, relay, call.ticket, of, silence, cut);
+    let mut relayed =
+        RelayBody::new(body, decoder, relay, call.ticket, of, silence, cut, gateway.drains(&call.upstream));
     // An error as the first event is an answer with an error status, not an empty success (B162).
     drop(tokio::time::timeout(PEEK_WAIT, relayed.peek(PEEK_MAX)).await);
     if let Some(problem) = relayed.failed_at_once() {
         return Err(problem);
     }
-    let mut response = Response::new(OutBody::Relay(Box::new(relayed)));
+    let mut response = Response::new(OutBody::Relay(Relayed::new(relayed)));
     *response.status_mut() = status;
     let out = response.headers_mut();
     *out = headers::for_client(head);

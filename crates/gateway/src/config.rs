@@ -30,6 +30,8 @@ pub struct Bounds {
     pub answer_max: usize,
     /// Connections accepted at once.
     pub connections_max: usize,
+    /// Streams read on at once after their clients left, where an upstream says `drain`.
+    pub drains_max: usize,
 }
 
 impl Default for Bounds {
@@ -41,6 +43,7 @@ impl Default for Bounds {
             headers_max: 100,
             answer_max: 64 << 20,
             connections_max: 16_384,
+            drains_max: 256,
         }
     }
 }
@@ -56,7 +59,7 @@ pub struct Timeouts {
     pub write_stall: Duration,
     /// How long a shutdown lets calls finish.
     pub drain: Duration,
-    /// How long a buffered call is awaited after its client left.
+    /// How long a buffered call, or a stream of a draining upstream, is awaited after its client left.
     pub detached: Duration,
 }
 
@@ -93,6 +96,8 @@ pub struct Upstream {
     pub idle_timeout: Duration,
     /// Whether `stream_options.include_usage` may be asked for; some providers reject it.
     pub asks_usage: bool,
+    /// Read a stream to its end, within `drain` bounds, after its client left: for providers that bill on all the same.
+    pub drains: bool,
 }
 
 impl Upstream {
@@ -109,6 +114,7 @@ impl Upstream {
             silence_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(15),
             asks_usage: true,
+            drains: false,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tollbook_admission::Admission;
 use tollbook_telemetry::{Metrics, PoolLabel, labels};
 use tollbook_wire::{Dialect, ErrorKind, Surface};
@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::headers::{self, Shown};
 use crate::intake::Intake;
 use crate::problem::{self, Problem};
+use crate::relay::Drains;
 use crate::upstream::{SendError, Upstream};
 use crate::{call, limits, listen};
 
@@ -37,6 +38,7 @@ pub struct Gateway {
     upstreams: BTreeMap<String, Arc<Upstream>>,
     ids: Ids,
     ready: AtomicBool,
+    drain_slots: Arc<Semaphore>,
     cut: watch::Sender<bool>,
 }
 
@@ -61,6 +63,7 @@ impl Gateway {
             upstreams,
             ids: Ids::new(),
             ready: AtomicBool::new(true),
+            drain_slots: Arc::new(Semaphore::new(bounds.drains_max.min(Semaphore::MAX_PERMITS))),
             cut: watch::Sender::new(false),
         }))
     }
@@ -201,6 +204,12 @@ impl Gateway {
     /// A pause and 0–50 % of it on top, never less than told.
     pub(crate) fn spread(&self, pause: Duration) -> Duration {
         pause + pause * u32::from(self.jitter() % 512) / 1024
+    }
+
+    /// How streams of an upstream are read on after their clients left; `None` where they are cut.
+    pub(crate) fn drains(&self, upstream: &Upstream) -> Option<Drains> {
+        let bound = self.config.timeouts.detached;
+        upstream.config.drains.then(|| Drains { slots: Arc::clone(&self.drain_slots), bound })
     }
 
     pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {

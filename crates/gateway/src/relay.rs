@@ -8,12 +8,14 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::Body;
 use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tollbook_admission::{Ending, Leave, Outcome, Ticket};
 use tollbook_wire::{ErrorDetail, ErrorKind, StopUsage, StreamRelay, Surface};
@@ -43,6 +45,18 @@ pub(crate) struct RelayBody {
     heard: Instant,
     first_output: Option<Instant>,
     cut: Cut,
+    /// Where the client's leaving does not end the call: how the rest is read.
+    drains: Option<Drains>,
+    client_left: bool,
+}
+
+/// Reading on for the usage after a client left (policy `drain`).
+#[derive(Clone, Debug)]
+pub(crate) struct Drains {
+    /// Streams drained at once; beyond it the upstream is cut.
+    pub(crate) slots: Arc<Semaphore>,
+    /// Longest one stream is drained.
+    pub(crate) bound: Duration,
 }
 
 /// What kind of stream it is.
@@ -62,6 +76,7 @@ impl RelayBody {
         stream: StreamOf,
         silence: Duration,
         cut: Cut,
+        drains: Option<Drains>,
     ) -> Self {
         Self {
             upstream,
@@ -78,6 +93,8 @@ impl RelayBody {
             heard: Instant::now(),
             first_output: None,
             cut,
+            drains,
+            client_left: false,
         }
     }
 
@@ -235,7 +252,8 @@ impl RelayBody {
             }
         }
         self.ready.extend(self.scratch.drain(..));
-        ticket.end(&self.outcome(ending));
+        let told = if self.client_left { Ending::ClientGone } else { ending };
+        ticket.end(&self.outcome(told));
         Poll::Ready(())
     }
 
@@ -272,13 +290,68 @@ impl RelayBody {
     }
 }
 
+impl RelayBody {
+    /// A client that leaves after the answer was complete has not cut it short (B038).
+    fn is_whole(&self) -> bool {
+        let meter = self.relay.meter();
+        meter.finish_seen && meter.usage.is_some_and(|u| u.complete)
+    }
+
+    /// Reads the rest for its usage; what it gives goes nowhere.
+    async fn drain(mut self: Box<Self>, drains: Drains, slot: OwnedSemaphorePermit) {
+        self.client_left = true;
+        let rest = std::future::poll_fn(|cx| {
+            while self.ticket.is_some() {
+                if self.advance(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.ready.clear();
+            }
+            Poll::Ready(())
+        });
+        // Past the bound the body is dropped, and settles by what was received.
+        drop(tokio::time::timeout(drains.bound, rest).await);
+        drop(slot);
+    }
+}
+
 impl Drop for RelayBody {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
-        // A client that leaves after the answer was complete has not cut it short (B038).
-        let meter = self.relay.meter();
-        let whole = meter.finish_seen && meter.usage.is_some_and(|u| u.complete);
-        ticket.end(&self.outcome(if whole { Ending::Complete } else { Ending::ClientGone }));
+        let ending = if self.is_whole() && !self.client_left { Ending::Complete } else { Ending::ClientGone };
+        ticket.end(&self.outcome(ending));
+    }
+}
+
+/// A stream as the connection holds it: dropped when its client leaves.
+#[derive(Debug)]
+pub(crate) struct Relayed(Option<Box<RelayBody>>);
+
+impl Relayed {
+    pub(crate) fn new(body: RelayBody) -> Self {
+        Self(Some(Box::new(body)))
+    }
+
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.0.as_mut().map_or(Poll::Ready(None), |body| body.poll_next(cx))
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.as_ref().is_none_or(|body| body.is_done())
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        let Some(body) = self.0.take() else { return };
+        if body.ticket.is_none() || body.is_whole() {
+            return;
+        }
+        let Some(drains) = body.drains.clone() else { return };
+        let slot = Arc::clone(&drains.slots).try_acquire_owned();
+        if let (Ok(slot), Ok(runtime)) = (slot, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(body.drain(drains, slot));
+        }
     }
 }
 

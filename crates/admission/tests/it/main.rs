@@ -9,6 +9,7 @@
     reason = "a test that meets something unexpected fails there"
 )]
 
+mod counting;
 mod flaky;
 mod settling;
 mod streaming;

@@ -90,8 +90,16 @@ impl World {
     }
 
     pub(crate) async fn admit(&self, stream: bool) -> Result<Admitted, Refused> {
+        self.admit_call(stream, "hello").await
+    }
+
+    pub(crate) async fn admit_text(&self, text: &str) -> Result<Admitted, Refused> {
+        self.admit_call(false, text).await
+    }
+
+    async fn admit_call(&self, stream: bool, text: &str) -> Result<Admitted, Refused> {
         let body = format!(
-            r#"{{"model":"gpt","stream":{stream},"max_tokens":2000,"messages":[{{"role":"user","content":"hello"}}]}}"#
+            r#"{{"model":"gpt","stream":{stream},"max_tokens":2000,"messages":[{{"role":"user","content":"{text}"}}]}}"#
         );
         let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
         let principal = self.admission.identify(API_KEY)?;

@@ -404,3 +404,37 @@ async fn b137_a_stream_longer_than_every_limit_of_silence_completes() {
     let text = world.chat(&ask_stream("x")).await.text();
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b036_a_draining_upstream_is_read_to_its_usage_within_its_bound() {
+    let plan = Plan {
+        upstream: |u| u.drains = true,
+        config: |c| c.bounds.drains_max = 3,
+        ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000), concurrency(key(), 100)])
+    };
+    let world = World::start(plan).await;
+    let generate = Generate {
+        input_llm_tokens: Some(100),
+        output_llm_tokens: Some(500),
+        chunks: Some(50),
+        chunk_every_ms: 4,
+        ignore_cap: true,
+        ..Generate::default()
+    };
+    world.up.set_default(Script::from(generate).ignore_disconnect());
+    read_some(&world, "/v1/chat/completions", &ask_stream("x"), 5).await;
+    assert_eq!(world.balance(1).await.1, 1, "the slot is held while it is drained");
+    world.settled().await;
+    assert_eq!(world.balance(0).await, (600, 0));
+    assert_eq!(last_entry(&world).await, (Figures::Reported, Ending::ClientGone, 600));
+    // Over the bound of three the upstream is cut, and what was received is charged.
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        open.push(world.open_stream("/v1/chat/completions", &ask_stream("x")).await);
+    }
+    drop(open);
+    world.settled().await;
+    let journal = world.journal().await;
+    let reported = journal.iter().filter(|(_, b)| b.figures == Figures::Reported).count();
+    assert_eq!((journal.len(), reported), (5, 4));
+}

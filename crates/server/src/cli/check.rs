@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
-use tollbook_policy::{BoundLine, Call, Catalog, Key, Strictness};
+use tollbook_policy::{BoundLine, Call, Catalog, Hold, Key, OnExpiry, Strictness, WhenAway};
 
 use super::args::Check;
 use super::{Console, Failure, environment};
@@ -24,11 +24,11 @@ pub(super) fn run(args: &Check, console: &mut Console<'_>) -> Result<(), Failure
     let setup = config::load(&args.config, &environment)?;
     let bounds = bounds(&setup.snapshot.catalog)?;
     if args.json {
-        let objects: Vec<Value> = bounds.iter().map(Bound::json).collect();
+        let objects: Vec<Value> = bounds.iter().map(|bound| bound.json(&setup.snapshot.catalog)).collect();
         let file = args.config.display().to_string();
         return super::json(console, &json!({"file": file, "warnings": setup.warnings, "bindings": objects}));
     }
-    console.out.write_all(print(&bounds, console.terminal).as_bytes())?;
+    console.out.write_all(print(&bounds, console.colours).as_bytes())?;
     for warning in &setup.warnings {
         writeln!(console.err, "warning: {warning}")?;
     }
@@ -45,10 +45,13 @@ struct Bound {
 }
 
 impl Bound {
-    fn json(&self) -> Value {
+    fn json(&self, catalog: &Catalog) -> Value {
         let mut object = self.who.clone();
         if let Some(fields) = object.as_object_mut() {
-            fields.insert("limits".to_owned(), self.lines.iter().map(line_json).collect());
+            fields.insert(
+                "limits".to_owned(),
+                self.lines.iter().map(|line| line_json(catalog, line)).collect(),
+            );
         }
         object
     }
@@ -100,10 +103,25 @@ fn bound_by(
     Ok(catalog.explain(&binding, 0))
 }
 
-fn line_json(line: &BoundLine) -> Value {
+fn line_json(catalog: &Catalog, line: &BoundLine) -> Value {
+    let limit = catalog.rule(line.limit).map(|rule| &rule.limit);
+    let hold = limit.map(|limit| match limit.hold {
+        Hold::Expected => "expected",
+        Hold::Worst => "worst",
+    });
+    let on_expiry = limit.map(|limit| match limit.on_expiry {
+        OnExpiry::Release => "release",
+        OnExpiry::Charge => "charge",
+    });
+    let when_away = limit.map(|limit| match limit.when_away {
+        WhenAway::Open => "open",
+        WhenAway::Local => "local",
+        WhenAway::Closed => "closed",
+    });
     json!({
         "limit": line.name, "scope": line.scope, "measure": line.measure, "shape": line.form, "model": line.model,
-        "ceiling": line.ceiling, "unit": unit(line), "strictness": strictness(line), "shadow": line.shadow,
+        "ceiling": line.ceiling, "unit": unit(line), "strictness": strictness(line), "hold": hold,
+        "on_expiry": on_expiry, "when_away": when_away, "shadow": line.shadow,
         "account": format!("{:016x}:{:016x}", line.account.subject.0, line.account.name),
     })
 }

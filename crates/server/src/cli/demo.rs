@@ -75,7 +75,7 @@ async fn show(running: &Running, console: &mut Console<'_>, wanted: bool) -> Res
         let rows: Vec<_> = lines.iter().map(demo::row).collect();
         let (width, height) = terminal_size::terminal_size()
             .map_or(SIZE, |(width, height)| (usize::from(width.0), usize::from(height.0)));
-        let table = draw(&rows, width, height.saturating_sub(1));
+        let table = draw(&rows, width, height.saturating_sub(1), console.colours);
         write!(console.out, "{}{table}", back(drawn))?;
         console.out.flush()?;
         drawn = table.lines().count();

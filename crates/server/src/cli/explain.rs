@@ -32,7 +32,7 @@ pub(super) fn run(args: &Explain, console: &mut Console<'_>) -> Result<(), Failu
     if args.json {
         return super::json(console, &answer);
     }
-    let text = if args.request.is_some() { past(&answer) } else { future(&answer, console.terminal) };
+    let text = if args.request.is_some() { past(&answer) } else { future(&answer, console.colours) };
     console.out.write_all(text.as_bytes())?;
     Ok(())
 }

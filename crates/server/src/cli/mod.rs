@@ -26,8 +26,10 @@ use crate::{config, errors};
 struct Console<'a> {
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
-    /// `out` is a terminal: colours and live tables are welcome.
+    /// `out` is a terminal: a live table is welcome.
     terminal: bool,
+    /// … and so are colours.
+    colours: bool,
 }
 
 /// How a command ends when it does not go well.
@@ -70,7 +72,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let terminal = io::stdout().is_terminal();
     // Not locked: a command that runs for long logs from several threads.
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    let mut console = Console { out: &mut out, err: &mut err, terminal };
+    let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut console = Console { out: &mut out, err: &mut err, terminal, colours };
     match run(cli, &mut console) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Run(error)) if is_closed_pipe(&error) => ExitCode::SUCCESS,

@@ -156,6 +156,8 @@ pub struct Http {
     pub answer_max: Size,
     /// Connections accepted at once.
     pub connections_max: u32,
+    /// Streams read on at once after their clients left, where the upstream says `drains`. 0 reads none on.
+    pub drains_max: u32,
 }
 
 impl Default for Http {
@@ -167,6 +169,7 @@ impl Default for Http {
             headers_max: 100,
             answer_max: Size(64 << 20),
             connections_max: 16_384,
+            drains_max: 256,
         }
     }
 }
@@ -183,7 +186,8 @@ pub struct Timeouts {
     pub write_stall: Span,
     /// How long a shutdown lets calls finish: a duration.
     pub drain: Span,
-    /// How long the answer of a buffered call is awaited after its client left: a duration.
+    /// How long the answer of a buffered call, or of a stream where the upstream says `drains`, is awaited after its
+    /// client left: a duration.
     pub detached: Span,
 }
 
@@ -255,6 +259,9 @@ pub struct Upstream {
     /// Whether the provider knows `stream_options.include_usage`.
     #[serde(default = "yes")]
     pub asks_usage: bool,
+    /// Read a stream to its end after its client left, for the usage: for providers that bill on all the same.
+    #[serde(default)]
+    pub drains: bool,
     /// Time limits towards this provider.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,

@@ -67,6 +67,7 @@ fn upstream(
         api_key,
         retries: given.retries,
         asks_usage: given.asks_usage,
+        drains: given.drains,
         connect_timeout: times.connect.0,
         first_byte_timeout: times.first_byte.0,
         silence_timeout: times.silence.0,
@@ -108,6 +109,7 @@ fn bounds(mistakes: &mut Mistakes, given: &file::Http) -> gateway::Bounds {
         headers_max: size("headers_max", Size(u64::from(given.headers_max))),
         answer_max: size("answer_max", given.answer_max),
         connections_max: size("connections_max", Size(u64::from(given.connections_max))),
+        drains_max: usize::try_from(given.drains_max).unwrap_or(usize::MAX),
     };
     if bounds.bodies_in_flight_max < bounds.body_max {
         mistakes.add("http.bodies_in_flight_max", "must be at least `body_max`");

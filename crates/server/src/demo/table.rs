@@ -29,7 +29,8 @@ const YELLOW: &str = "\x1b[33m";
 const RESET: &str = "\x1b[0m";
 
 /// The whole table; `width` columns at most, `height` lines at most.
-pub fn draw(rows: &[Row], width: usize, height: usize) -> String {
+pub fn draw(rows: &[Row], width: usize, height: usize, colours: bool) -> String {
+    let dim = if colours { DIM } else { "" };
     let shown = rows.len().min(height.saturating_sub(2));
     let cells: Vec<[String; 7]> = rows.iter().take(shown).map(cells).collect();
     let mut widths = HEAD.map(str::len);
@@ -39,13 +40,13 @@ pub fn draw(rows: &[Row], width: usize, height: usize) -> String {
         }
     }
     let mut out = String::new();
-    line(&mut out, &HEAD.map(str::to_owned), widths, width, DIM);
+    line(&mut out, &HEAD.map(str::to_owned), widths, width, dim);
     for (row, cells) in rows.iter().zip(&cells) {
-        line(&mut out, cells, widths, width, colour(row));
+        line(&mut out, cells, widths, width, if colours { colour(row) } else { "" });
     }
     if shown < rows.len() {
         // Writing into a string cannot fail.
-        let _ = writeln!(out, "{DIM}… and {} more{RESET}{CLEAR_TO_END}", rows.len() - shown);
+        let _ = writeln!(out, "… and {} more{CLEAR_TO_END}", rows.len() - shown);
     }
     out
 }
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let text = plain(&draw(&[row(5, 10), row(-1, 0)], 200, 50));
+        let text = plain(&draw(&[row(5, 10), row(-1, 0)], 200, 50, true));
         let want = "\
 subject    limit             ceiling  posted  held  remaining  denied
 key a/b/c  requests per 60s    1,000       5    10        985       3
@@ -124,10 +125,16 @@ key a/b/c  requests per 60s    1,000      -1     0      1,001       3
     #[test]
     fn it_stays_inside_the_terminal() {
         let rows = vec![row(0, 0); 30];
-        let text = plain(&draw(&rows, 20, 10));
+        let text = plain(&draw(&rows, 20, 10, true));
         assert_eq!(text.lines().count(), 10);
         assert!(text.lines().all(|line| line.chars().count() <= 20));
         assert!(text.ends_with("… and 22 more\n"));
+    }
+
+    #[test]
+    fn without_colours_there_are_none() {
+        let text = draw(&[row(1000, 0)], 200, 50, false);
+        assert!(!text.replace(CLEAR_TO_END, "").contains('\u{1b}'), "{text:?}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use tollbook::config::read_text;
+use proptest::prelude::*;
+use tollbook::config::{load_text, read_text};
 
 const MINIMAL: &str = "upstreams:\n  - { name: u, dialect: openai, base_url: http://127.0.0.1:1 }\nmodels:\n  - { name: m, upstream: u }\n";
 
@@ -210,4 +211,29 @@ fn mistakes_are_listed_up_to_a_bound() {
 #[test]
 fn the_schema_changes_only_on_purpose() {
     insta::assert_json_snapshot!(tollbook::config::schema());
+}
+
+const EXAMPLE: &str = include_str!("../../../../docs/config.example.yaml");
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A damaged file is refused with places inside it, or loads; it never breaks the program.
+    #[test]
+    fn damaged_files_are_refused_in_good_order(at in 0..EXAMPLE.len(), length in 0_usize..40, put in "[-\\[\\]{}:,#&*!|>'\"%@`a-z0-9 \n\t$~é]{0,6}") {
+        let from = (0..=at).rev().find(|at| EXAMPLE.is_char_boundary(*at)).unwrap();
+        let to = (from + length..=EXAMPLE.len()).find(|at| EXAMPLE.is_char_boundary(*at)).unwrap_or(EXAMPLE.len());
+        let text = format!("{}{put}{}", &EXAMPLE[..from], &EXAMPLE[to..]);
+        let lookup = |_: &str| Some("value".to_owned());
+        if let Err(tollbook::config::LoadError::Invalid(report)) =
+            load_text("t.yaml", &text, std::path::Path::new("/nowhere"), &lookup)
+        {
+            prop_assert!(!report.problems.is_empty());
+            let lines = text.lines().count() + 1;
+            for problem in &report.problems {
+                prop_assert!(usize::try_from(problem.place.line).unwrap() <= lines, "{report}");
+                prop_assert!(!problem.what.is_empty());
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::json;
 use tollbook::key::KeyHash;
 use tollbook_admission::ApiKeyHash;
 
@@ -52,7 +53,8 @@ fn check_prints_json() {
     for limit in budget {
         assert_eq!(limit["ceiling"], 100_000_000_000_u64);
         assert_eq!(limit["unit"], "nano-currency");
-        assert_eq!(limit["strictness"], "hard");
+        assert_eq!((&limit["strictness"], &limit["hold"]), (&json!("hard"), &json!("worst")));
+        assert_eq!((&limit["on_expiry"], &limit["when_away"]), (&json!("charge"), &json!("closed")));
     }
 }
 

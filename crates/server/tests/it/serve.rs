@@ -310,3 +310,38 @@ fn b224_b232_every_place_tells_the_same_figures_of_the_same_limit() {
     assert!(!metrics.contains("secret"));
     program.stop();
 }
+
+#[test]
+fn b228_b230_a_new_secret_starts_no_new_budget_and_an_old_one_ends() {
+    let world = World::new(Duration::ZERO);
+    let hash =
+        |secret: &str| tollbook::key::KeyHash(tollbook_admission::ApiKeyHash::new(None).digest(secret));
+    let serve = |key: &str| {
+        let path = world.write("", "");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let key = format!("id: k, {key}, limits: [{{ measure: requests, period: lifetime, ceiling: 2 }}]");
+        std::fs::write(&path, text.replace("id: k, secret: secret", &key)).unwrap();
+        Tollbook::start(&["serve", "-c", &path], world.folder.path())
+    };
+    let program = serve("secret: old");
+    assert_eq!(program.chat("old", &chat()).0, 200);
+    assert_eq!(program.chat("old", &chat()).0, 200);
+    program.stop();
+    let rotated = |until: &str| {
+        format!("hash: \"{}\", previous: {{ hash: \"{}\", until: {until} }}", hash("new"), hash("old"))
+    };
+    let program = serve(&rotated("2999-01-01T00:00:00Z"));
+    for secret in ["old", "new"] {
+        let (status, answer) = program.chat(secret, &chat());
+        assert_eq!((status, &answer["error"]["code"]), (429, &json!("insufficient_quota")), "{secret}");
+    }
+    program.stop();
+    let program = serve(&rotated("2026-01-01T00:00:00+02:00"));
+    assert_eq!((program.chat("old", &chat()).0, program.chat("new", &chat()).0), (401, 429));
+    program.stop();
+    for refused in ["disabled: true", "expires: 2026-01-01T00:00:00+02:00"] {
+        let program = serve(&format!("secret: new, {refused}"));
+        assert_eq!(program.chat("new", &chat()).0, 401, "{refused}");
+        program.stop();
+    }
+}

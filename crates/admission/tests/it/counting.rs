@@ -23,7 +23,7 @@ async fn a_denial_by_a_hard_limit_is_asked_again_with_the_exact_count() {
 
 #[tokio::test(start_paused = true)]
 async fn near_a_hard_limit_the_text_is_counted_exactly_at_once() {
-    let world = World::start(vec![daily(Measure::InputTokens, 22_000)], Settings::default(), None).await;
+    let world = World::start(vec![daily(Measure::InputTokens, 26_000)], Settings::default(), None).await;
     let mut held = Vec::new();
     let mut open = Vec::new();
     for _ in 0..3 {

@@ -33,10 +33,12 @@ pub(super) fn kind(
         Shape::Quota => {
             let left = until(now, standing.period_end);
             let spent = standing.posted.saturating_add(signed(standing.fresh)) > signed(limit.ceiling);
-            match (spent, leg.periods) {
-                (true, Periods::Lifetime) => DenyKind::Exhausted,
-                (true, _) => DenyKind::Spent(Wait { after: left, firm: true }),
-                (false, _) => likely(LIKELY_MAX.min(left)),
+            // A rebook keeps a period that may be over: like a lifetime, it gets no room by waiting for its end.
+            match (spent, leg.periods == Periods::Lifetime || left == 0) {
+                (true, true) => DenyKind::Exhausted,
+                (true, false) => DenyKind::Spent(Wait { after: left, firm: true }),
+                (false, true) => likely(LIKELY_MAX),
+                (false, false) => likely(LIKELY_MAX.min(left)),
             }
         }
         Shape::Rate { buckets, width, .. } => {

@@ -47,7 +47,7 @@ use crate::reply::{Alarms, Balance, Due, Met};
 use crate::units::Micros;
 
 /// The state of one shard.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Book {
     /// Engine time of the last event.
     seen: Micros,
@@ -66,13 +66,13 @@ pub struct Book {
 }
 
 /// Ids of adjusts applied within `REMEMBER`.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Adjusts {
     known: BTreeMap<u128, Micros>,
     order: VecDeque<(u128, Micros)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Cursors {
     account: u32,
     estimate: u32,

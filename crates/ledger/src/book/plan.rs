@@ -14,7 +14,7 @@ use crate::reply::DenyKind;
 use crate::units::{HELD_MAX, Micros, SECOND, signed, unsigned};
 
 /// What was decided of one reserve. Kept by the book as scratch, so that deciding allocates nothing.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     /// Slot of each leg's account, if it exists.
     pub(super) slots: Vec<Option<u32>>,

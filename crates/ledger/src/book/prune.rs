@@ -3,6 +3,9 @@
 //! Invariants: tombstones and adjust ids go after `REMEMBER`; estimators not learned from for a week; rate and
 //! concurrency accounts that equal fresh ones after `IDLE`; quota accounts a week after their newest period. An account
 //! with a live leg stays. Accounts and estimators are looked at in turns, `max` slots per call.
+//!
+//! Closing an account loses its mean hold, so only a likely wait may differ afterwards. A prune after the clock stepped
+//! back always leaves an event: the book learns of the step even if nothing else is written, and holds go on ageing.
 
 use super::Book;
 use super::account::{Account, Sides};
@@ -11,7 +14,7 @@ use crate::reply::{PruneCount, Refusal};
 use crate::units::{FORGET, IDLE, Micros, REMEMBER, micros};
 
 impl Book {
-    /// Forget, at most `max` things of each kind.
+    /// Forget, at most `max` things of each kind. To be called every few seconds.
     pub fn prune(&mut self, now: Micros, max: usize, log: &mut impl Log) -> Result<PruneCount, Refusal> {
         let steady = self.steady(now);
         let span = u32::try_from(max).unwrap_or(u32::MAX);
@@ -48,7 +51,7 @@ impl Book {
             estimators: u32::try_from(estimators.len()).unwrap_or(0),
             accounts: u32::try_from(accounts.len()).unwrap_or(0),
         };
-        if count != PruneCount::default() || !trimmed.is_empty() {
+        if count != PruneCount::default() || !trimmed.is_empty() || now < self.seen {
             let event = Event::Pruned(pruned);
             log.append(&event).map_err(|_| Refusal::LogFull)?;
             self.apply(&event);

@@ -9,7 +9,7 @@
 //! Cells are 32 bits wide until one needs more, so an idle ring of 61 buckets takes 244 bytes.
 
 use crate::account::Weights;
-use crate::units::{AMOUNT_MAX, Micros};
+use crate::units::{AMOUNT_MAX, BUCKETS_MAX, Micros};
 
 /// Buckets of one rate account.
 #[derive(Clone, Debug)]
@@ -46,7 +46,9 @@ pub(crate) struct At {
 }
 
 impl Ring {
+    /// Buckets and width are bounded by the shape check; a damaged log gets the nearest that can be.
     pub(crate) fn new(buckets: u8, width: Micros, weights: Weights) -> Self {
+        let buckets = buckets.clamp(2, BUCKETS_MAX);
         Self {
             cells: Cells::None,
             width: width.max(1),

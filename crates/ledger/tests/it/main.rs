@@ -11,6 +11,11 @@
 )]
 
 mod book_desk;
+mod bounds;
 mod desk;
 mod field_cases;
+mod model;
+mod properties;
+mod random;
 mod tables;
+mod worlds;

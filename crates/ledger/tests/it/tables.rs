@@ -694,6 +694,7 @@ fn l18_a_named_period_is_kept() {
         5   rebook 1.0 1.1 unused : cnt day=70 hr=70 => admit 0 70 70 before held
         5   period day -86400              => posted 0 held 70
         5   period hr 0                    => posted 0 held 70
+        5   rebook 1.1 1.2 used 1 20 0 : cnt day=81 => deny day exhausted ceiling 100
         6   settle 1.1 1 65 65             => held posted cnt 1 posted day 65 posted hr 65
         6   period day -86400              => posted 65 held 0
         6   period cnt -86400              => posted 1 held 0
@@ -837,6 +838,21 @@ fn reset_tells_when_an_account_is_empty() {
         6   settle 1 1 10 10 10
         7   reset tok   => 60
         70  reset tok   => 0
+        ",
+    );
+}
+
+#[test]
+fn l12_a_denied_shard_learns_of_a_step_back() {
+    over_book(
+        "
+        leg calls calls held soft 1
+        0      reserve 1 calls  => admit 1
+        -86400 reserve 2 calls  => deny calls busy 1 likely    # leaves no event
+        -86400 prune            => tombstones 0
+        -86386 due              =>
+        -86385 expire 1         => expired
+        -86385 reserve 2 calls  => admit 1
         ",
     );
 }

@@ -223,7 +223,7 @@ proptest! {
     fn damaged_files_are_refused_in_good_order(at in 0..EXAMPLE.len(), length in 0_usize..40, put in "[-\\[\\]{}:,#&*!|>'\"%@`a-z0-9 \n\t$~é]{0,6}") {
         let from = (0..=at).rev().find(|at| EXAMPLE.is_char_boundary(*at)).unwrap();
         let to = (from + length..=EXAMPLE.len()).find(|at| EXAMPLE.is_char_boundary(*at)).unwrap_or(EXAMPLE.len());
-        let text = format!("{}{put}{}", &EXAMPLE[..from], &EXAMPLE[to..]);
+        let text = format!("{}{put}{}", EXAMPLE.split_at(from).0, EXAMPLE.split_at(to).1);
         let lookup = |_: &str| Some("value".to_owned());
         if let Err(tollbook::config::LoadError::Invalid(report)) =
             load_text("t.yaml", &text, std::path::Path::new("/nowhere"), &lookup)

@@ -255,3 +255,30 @@ async fn a_limit_of_one_key_does_not_bind_another() {
     let headers = [("x-api-key", OTHER_API_KEY)];
     assert_eq!(world.send("POST", "/v1/chat/completions", &headers, ask("x").to_string()).await.status, 200);
 }
+
+/// An image nobody can measure (a remote one) has a flat hold: the budget is not passed by a burst of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b013_what_cannot_be_measured_is_held_flat() {
+    let image =
+        json!({ "type": "image_url", "image_url": { "url": "https://pictures.example/of-any-size.png" } });
+    let body =
+        json!({ "model": "gpt", "max_tokens": 10, "messages": [{ "role": "user", "content": [image] }] });
+    let budget = |ceiling| Plan::with([quota(key(), Measure::Cost, PeriodKind::Day, ceiling)]);
+    let world = Arc::new(World::start(budget(1_000_000_000_000)).await);
+    world.up.hold_until_released();
+    let measured = {
+        let (world, body) = (Arc::clone(&world), body.clone());
+        tokio::spawn(async move { world.chat(&body).await })
+    };
+    world.until("it is at the provider", || world.up.calls().len() == 1).await;
+    let (_, held) = world.balance(0).await;
+    world.up.release();
+    assert_eq!(measured.await.unwrap().status, 200);
+    assert!(held > 100_000, "a flat hold for the image: {held}");
+
+    let world = Arc::new(World::start(budget(i128::from(held) * 3 / 2)).await);
+    world.up.set_default(Script::output(1).head_after_ms(50));
+    let answers = burst(&world, 10, &body).await;
+    assert_eq!((count(&answers, 200), count(&answers, 429)), (1, 9));
+    assert_eq!(world.up.calls().len(), 1);
+}

@@ -487,3 +487,39 @@ async fn b099_a_missing_cap_is_no_mistake_where_only_requests_are_limited() {
     assert_eq!(world.chat(&ask("x")).await.status, 200);
     assert_eq!(world.up.calls()[0].json()["max_completion_tokens"], 4096);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b046_a_client_that_opted_out_of_usage_gets_none() {
+    let world = World::start(Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])).await;
+    for options in [json!({ "include_usage": false }), json!({}), json!(null)] {
+        let mut body = ask_stream("x");
+        body["stream_options"] = options;
+        let text = world.chat(&body).await.text();
+        assert!(!text.contains("\"choices\":[]"), "{text}");
+        assert!(text.ends_with("data: [DONE]\n\n"));
+    }
+    assert!(world.journal().await.iter().all(|(_, b)| b.figures == Figures::Reported));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b161_a_refusal_before_the_first_byte_has_its_own_status() {
+    let world = World::start(Plan { upstream: |u| u.retries = 0, ..requests(10) }).await;
+    world.up.script(Script::error(400, "the context is too long").head_after_ms(200));
+    let answer = world.chat(&ask_stream("x")).await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(answer.json()["error"]["message"], "the context is too long");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b127_a_last_event_without_a_blank_line_counts() {
+    let world = World::start(Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])).await;
+    for end in ["\n", ""] {
+        let content = r#"data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}"#;
+        let usage =
+            r#"data: {"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":7,"total_tokens":37}}"#;
+        world.up.script(Script::steps(vec![Step::Text(format!("{content}\n\n{usage}{end}"))]));
+        assert_eq!(world.chat(&ask_stream("x")).await.status, 200);
+    }
+    assert_eq!(world.balance(0).await, (74, 0));
+}

@@ -1,6 +1,6 @@
 //! The whole program, wired: engine, journal, admission, gateway, operator's listener.
 //!
-//! Start: the book is replayed, then the journal opens, then the listeners; nothing is accepted before everything stands.
+//! Start: the addresses are taken, the book is replayed, the journal opens; nothing is served before everything stands.
 //! Stop, in this order: the gateway takes nothing new and lets calls finish; everything is settled or spooled; the journal
 //! takes what has ended; the log is closed. A step that fails is told, and the next is still taken.
 
@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollbook_admission::Admission;
+use tollbook_admission::{Admission, Snapshot};
 use tollbook_engine::{Engine, Shard};
 use tollbook_engine_memory::{Durability, MemoryEngine, Options};
 use tollbook_gateway::Gateway;
@@ -63,6 +63,48 @@ struct Tasks {
     observer: JoinHandle<()>,
 }
 
+impl Stops {
+    fn new() -> Self {
+        let sender = || watch::Sender::new(false);
+        Self { gateway: sender(), admission: sender(), jobs: sender() }
+    }
+}
+
+/// What is kept on disk, taken up where it was left.
+struct Books {
+    engine: Arc<MemoryEngine>,
+    store: SqliteStore,
+    /// With what the limits' past leaves behind.
+    snapshot: Snapshot,
+    openings: Vec<Opening>,
+}
+
+impl Books {
+    async fn open(
+        data_dir: &Path,
+        durability: file::Durability,
+        mut snapshot: Snapshot,
+        metrics: &Metrics,
+    ) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(data_dir)
+            .with_context(|| format!("cannot make the folder {}", data_dir.display()))?;
+        let engine = open_engine(&data_dir.join("book"), durability).await?;
+        let store = SqliteStore::open(&data_dir.join("journal.sqlite")).await;
+        let store = store.context("cannot open the journal")?;
+        let now = engine.balances(Shard(0), &[]).await.context("the book does not answer")?.now;
+        let (catalog, needed) = history::take_up(snapshot.catalog, &store, now / SECOND).await?;
+        let openings = history::openings(&needed, &catalog, &store).await;
+        let openings = openings.context("cannot read the journal")?;
+        snapshot.catalog = catalog;
+        metrics.models_set(snapshot.catalog.models().iter().map(|model| model.id.as_str()));
+        metrics.pools_set(snapshot.catalog.pools().map(|pool| pool.id.as_str()));
+        metrics.config_generation.set((), snapshot.generation);
+        metrics.process_start_unix.set((), now / SECOND);
+        warm(&snapshot);
+        Ok(Self { engine, store, snapshot, openings })
+    }
+}
+
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Running").field("addresses", &self.addresses).finish_non_exhaustive()
@@ -70,60 +112,35 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
-    /// Starts everything, or nothing.
+    /// Starts everything, or nothing. The addresses are taken first, so that a start that fails for one of them has
+    /// written nothing.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
-        let Setup { gateway: config, admin, data_dir, durability, calls, mut snapshot, .. } = setup;
-        make_dir(&data_dir)?;
-        let metrics = Arc::new(Metrics::new());
-        metrics.models_set(snapshot.catalog.models().iter().map(|model| model.id.as_str()));
-        metrics.pools_set(snapshot.catalog.pools().map(|pool| pool.id.as_str()));
-        let engine = open_engine(&data_dir.join("book"), durability).await?;
-        let store =
-            SqliteStore::open(&data_dir.join("journal.sqlite")).await.context("cannot open the journal")?;
-        let now = engine.balances(Shard(0), &[]).await.context("the book does not answer")?.now;
-        let (catalog, needed) = history::take_up(snapshot.catalog, &store, now / SECOND).await?;
-        snapshot.catalog = catalog;
-        let openings =
-            history::openings(&needed, &snapshot.catalog, &store).await.context("cannot read the journal")?;
-        warm(&snapshot);
-        let generation = snapshot.generation;
-        let shared: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
-        let admission = Admission::open(
-            shared,
-            Arc::new(snapshot),
-            Arc::clone(&metrics),
-            calls,
-            Some(data_dir.as_path()),
-        )
-        .await
-        .context("cannot open the door")?;
-        metrics.config_generation.set((), generation);
-        metrics.process_start_unix.set((), now / SECOND);
-        let listener = bind(config.listen).await?;
-        let admin_listener = match &admin {
-            Some(admin) => Some(bind(admin.listen).await?),
+        let listener = bind(setup.gateway.listen).await?;
+        let operators = match setup.admin {
+            Some(admin) => Some((bind(admin.listen).await?, admin.api_key)),
             None => None,
         };
         let addresses = Addresses {
             gateway: listener.local_addr()?,
-            admin: admin_listener.as_ref().map(TcpListener::local_addr).transpose()?,
+            admin: operators.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?,
         };
-        let gateway = Gateway::new(config, Arc::clone(&admission), Arc::clone(&metrics))
+        let metrics = Arc::new(Metrics::new());
+        let books = Books::open(&setup.data_dir, setup.durability, setup.snapshot, &metrics).await?;
+        let Books { engine, store, snapshot, openings } = books;
+        let shared = Arc::clone(&engine) as Arc<dyn Engine>;
+        let (snapshot, spool) = (Arc::new(snapshot), Some(setup.data_dir.as_path()));
+        let admission = Admission::open(shared, snapshot, Arc::clone(&metrics), setup.calls, spool)
+            .await
+            .context("cannot open the door")?;
+        let gateway = Gateway::new(setup.gateway, Arc::clone(&admission), Arc::clone(&metrics))
             .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
-        let stop = Stops {
-            gateway: watch::Sender::new(false),
-            admission: watch::Sender::new(false),
-            jobs: watch::Sender::new(false),
-        };
-        let operator = admin.map(|admin| {
-            let journal: Arc<dyn Journal> = Arc::new(store.clone());
-            Admin::new(Arc::clone(&admission), journal, &admin.api_key)
-        });
+        let stop = Stops::new();
         let tasks = Tasks {
             gateway: tokio::spawn(gateway.serve(listener, stop.gateway.subscribe())),
-            admin: operator
-                .zip(admin_listener)
-                .map(|(admin, listener)| tokio::spawn(admin.serve(listener, stop.gateway.subscribe()))),
+            admin: operators.map(|(listener, key)| {
+                let admin = Admin::new(Arc::clone(&admission), Arc::new(store.clone()), &key);
+                tokio::spawn(admin.serve(listener, stop.gateway.subscribe()))
+            }),
             admission: tokio::spawn({
                 let (admission, stop) = (Arc::clone(&admission), stop.admission.subscribe());
                 async move { admission.run(stop).await }
@@ -187,10 +204,6 @@ async fn jobs(
     );
 }
 
-fn make_dir(path: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))
-}
-
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
 }
@@ -231,7 +244,7 @@ async fn close_engine(engine: Arc<MemoryEngine>) {
 }
 
 /// Loads the tokenizers that the models need, beside the start.
-fn warm(snapshot: &tollbook_admission::Snapshot) {
+fn warm(snapshot: &Snapshot) {
     let needed =
         snapshot.models.values().filter_map(|plan| tollbook_pricing::Vocabulary::of(plan.facts.family));
     let needed: std::collections::BTreeSet<_> = needed.collect();

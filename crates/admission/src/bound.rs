@@ -52,18 +52,49 @@ struct Names {
     pool: Name,
 }
 
-#[derive(PartialEq, Eq, Hash)]
-struct BoundKey {
+/// What a binding was resolved for.
+#[derive(PartialEq, Eq, Hash, Clone, Copy)]
+struct Question<'a> {
+    key: &'a [u8; 32],
+    model: &'a str,
+    service: Option<&'a str>,
+    user: Option<&'a str>,
+}
+
+/// The same, owned.
+struct Asked {
     key: [u8; 32],
     model: String,
     service: Option<String>,
     user: Option<String>,
 }
 
-/// All bindings in use, for one snapshot at a time.
+impl Asked {
+    fn of(question: Question<'_>) -> Self {
+        Self {
+            key: *question.key,
+            model: question.model.to_owned(),
+            service: question.service.map(str::to_owned),
+            user: question.user.map(str::to_owned),
+        }
+    }
+
+    fn question(&self) -> Question<'_> {
+        Question {
+            key: &self.key,
+            model: &self.model,
+            service: self.service.as_deref(),
+            user: self.user.as_deref(),
+        }
+    }
+}
+
+/// All bindings in use, for one snapshot at a time; by a hash of what was asked, so that a hit allocates nothing. Two
+/// questions of one hash push each other out.
 #[derive(Default)]
 pub(crate) struct Bindings {
-    bound: RwLock<HashMap<BoundKey, Arc<Bound>>>,
+    hasher: ahash::RandomState,
+    bound: RwLock<HashMap<u64, (Asked, Arc<Bound>)>>,
     learned: Mutex<HashMap<EstimatorId, Arc<Mutex<Learned>>>>,
 }
 
@@ -77,25 +108,24 @@ impl Bindings {
         user: Option<&str>,
         now: u64,
     ) -> Result<Arc<Bound>, Refused> {
-        let key = BoundKey {
-            key: *principal.digest(),
-            model: model.to_owned(),
-            service: service.map(str::to_owned),
-            user: user.map(str::to_owned),
-        };
-        let known = self.bound.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(bound) = known
-            && bound.valid_until > now
-            && Arc::ptr_eq(&bound.snapshot, principal.snapshot())
+        let question = Question { key: principal.digest(), model, service, user };
+        let hash = self.hasher.hash_one(question);
         {
-            return Ok(bound);
+            let all = self.bound.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((asked, bound)) = all.get(&hash)
+                && asked.question() == question
+                && bound.valid_until > now
+                && Arc::ptr_eq(&bound.snapshot, principal.snapshot())
+            {
+                return Ok(Arc::clone(bound));
+            }
         }
         let bound = Arc::new(self.resolve(principal, model, service, user, now)?);
         let mut all = self.bound.write().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= BINDINGS_MAX {
             all.clear();
         }
-        all.insert(key, Arc::clone(&bound));
+        all.insert(hash, (Asked::of(question), Arc::clone(&bound)));
         Ok(bound)
     }
 

@@ -2,7 +2,7 @@
 
 use tollbook_engine::Receipt;
 use tollbook_ledger::{Denial, DenyKind, Measure, Met, Settled};
-use tollbook_store::{Ending, Figures, Side};
+use tollbook_store::{Ending, Figures, Overrun, Side};
 use tollbook_telemetry::{Metrics, ModelLabel, labels};
 use tollbook_wire::Dialect;
 
@@ -17,6 +17,18 @@ pub(crate) fn settled(metrics: &Metrics, settled: &Settled) {
         Met::Held | Met::Ended(_) => {}
         Met::Late => metrics.settle_late.inc(()),
         Met::Unknown => metrics.settle_unknown.inc(()),
+    }
+}
+
+/// A call used more than was decided for it; counted once per call, as the tenant's entry tells it.
+pub(crate) fn overrun(metrics: &Metrics, overrun: Overrun) {
+    if overrun.llm_tokens > 0 {
+        metrics.settle_overruns.inc((labels::Measure::LlmTokens,));
+        metrics.settle_overrun_llm_tokens.add((), overrun.llm_tokens);
+    }
+    if overrun.cost_nano > 0 {
+        metrics.settle_overruns.inc((labels::Measure::Cost,));
+        metrics.settle_overrun_nano.add((), overrun.cost_nano);
     }
 }
 

@@ -45,7 +45,7 @@ impl Default for SettleBounds {
 
 /// One posting that waits.
 struct Job {
-    posting: Posting,
+    posting: Arc<Posting>,
     ended: Instant,
 }
 
@@ -92,8 +92,8 @@ impl Settler {
 
     /// Hands over the posting of a call that ended now. Never blocks, never fails: at worst it is spooled.
     pub(crate) fn post(self: &Arc<Self>, posting: Posting) {
-        let job = Job { posting, ended: Instant::now() };
-        let mut sending = self.sending(&job);
+        let job = Job { posting: Arc::new(posting), ended: Instant::now() };
+        let mut sending = self.first(&job);
         match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(settled)) => self.done(&job, &settled),
             Poll::Ready(Err(error)) => self.failed(job, &error),
@@ -141,21 +141,30 @@ impl Settler {
         }
     }
 
-    /// An owned future that posts the job; its age is told as of now.
-    fn sending(&self, job: &Job) -> Sending {
-        let engine = Arc::clone(&self.engine);
-        let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
-        match &job.posting {
-            Posting::Settle(call) => {
-                let mut call = call.clone();
-                call.age = call.age.saturating_add(age);
-                Box::pin(async move { engine.settle(&call).await.map(|r| r.value) })
-            }
-            Posting::Release(call) => {
-                let call = call.clone();
-                Box::pin(async move { engine.release(&call).await.map(|r| r.value) })
-            }
+    /// The first try: the call ended now, so the posting is sent as it is.
+    fn first(&self, job: &Job) -> Sending {
+        self.send(Arc::clone(&job.posting))
+    }
+
+    /// A later try: its age is told as of now.
+    fn again(&self, job: &Job) -> Sending {
+        let mut posting = Posting::clone(&job.posting);
+        if let Posting::Settle(call) = &mut posting {
+            let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
+            call.age = call.age.saturating_add(age);
         }
+        self.send(Arc::new(posting))
+    }
+
+    /// A future that owns its posting.
+    fn send(&self, posting: Arc<Posting>) -> Sending {
+        let engine = Arc::clone(&self.engine);
+        Box::pin(async move {
+            match &*posting {
+                Posting::Settle(call) => engine.settle(call).await.map(|r| r.value),
+                Posting::Release(call) => engine.release(call).await.map(|r| r.value),
+            }
+        })
     }
 
     /// Lets a remote engine answer in a task of its own, within the queue's bound.
@@ -188,7 +197,7 @@ impl Settler {
 
     fn done(&self, job: &Job, settled: &Settled) {
         report::settled(&self.metrics, settled);
-        if settled.before == Met::Unknown && matches!(job.posting, Posting::Settle(_)) {
+        if settled.before == Met::Unknown && matches!(*job.posting, Posting::Settle(_)) {
             tracing::error!(claim = ?job.posting.claim(), "a settle met an id the engine no longer knows: unbooked");
         }
     }
@@ -228,7 +237,8 @@ impl Settler {
     /// Gives the job back if it found no room.
     fn spool(&self, job: Job) -> Option<Job> {
         let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
-        let spooled = Spooled { posting: job.posting, ended: self.time.now().saturating_sub(age) };
+        let spooled =
+            Spooled { posting: Posting::clone(&job.posting), ended: self.time.now().saturating_sub(age) };
         let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
         let result = match spool.as_mut() {
             Some(spool) => spool.append(&spooled),
@@ -240,7 +250,7 @@ impl Settler {
         drop(spool);
         if let Err(error) = result {
             tracing::error!(%error, claim = ?spooled.posting.claim(), "an outcome finds no room: no call is admitted");
-            return Some(Job { posting: spooled.posting, ended: job.ended });
+            return Some(job);
         }
         self.metrics.settle_spooled.inc(());
         None
@@ -250,7 +260,7 @@ impl Settler {
     async fn drain(&self) -> bool {
         loop {
             let Some(job) = self.next() else { return true };
-            let result = verb::within_owned(self.bounds.deadline, self.sending(&job)).await;
+            let result = verb::within_owned(self.bounds.deadline, self.again(&job)).await;
             self.lock().under_way -= 1;
             match result {
                 Ok(settled) => self.done(&job, &settled),
@@ -302,8 +312,8 @@ impl Settler {
         if let Posting::Settle(call) = &mut spooled.posting {
             call.age = self.time.now().saturating_sub(spooled.ended);
         }
-        let job = Job { posting: spooled.posting, ended: Instant::now() };
-        match verb::within_owned(self.bounds.deadline, self.sending(&job)).await {
+        let job = Job { posting: Arc::new(spooled.posting), ended: Instant::now() };
+        match verb::within_owned(self.bounds.deadline, self.again(&job)).await {
             Ok(settled) => self.done(&job, &settled),
             Err(EngineError { kind: ErrorKind::Refused(refusal), .. }) => {
                 tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a spooled settle");

@@ -21,6 +21,7 @@ use crate::figures::Figures;
 use crate::live::{Leave, Live};
 use crate::outcome::{Ending, Outcome, Posting};
 use crate::refused::Refused;
+use crate::report;
 
 /// An admitted call that has not ended.
 #[derive(Debug)]
@@ -160,6 +161,9 @@ impl Open {
         let actual = settle.amounts(self, binding, receipt);
         let mut body = self.entry(side, outcome);
         settle.describe(&mut body, self, binding, receipt, &actual);
+        if side == Side::Tenant {
+            report::overrun(&self.admission.metrics, body.overrun);
+        }
         let call = SettleCall {
             claim: receipt.claim(),
             accounts: accounts(receipt),

@@ -17,9 +17,9 @@ pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LAT
 pub use tollbook_ledger as ledger;
 use tollbook_ledger::{AccountId, Expired, Renewed, Settled};
 pub use verb::{
-    AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, Profile, ProgressCall, Receipt,
-    RebookCall, Reply, ReleaseCall, RenewCall, Repair, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX, SettleCall, Shard,
-    Standing, Verdict,
+    AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, Profile, ProgressCall, RebookCall,
+    Receipt, ReleaseCall, RenewCall, Repair, Reply, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX,
+    SettleCall, Shard, Standing, Verdict,
 };
 
 /// A verb under way.

@@ -68,7 +68,10 @@ pub enum Verdict {
     /// Ask once more with period starts around the reply's `now`.
     Recalendar,
     /// `due` names holds the caller may expire before it asks once more.
-    Deny { denial: ledger::Denial, due: Vec<DueHold> },
+    Deny {
+        denial: ledger::Denial,
+        due: Vec<DueHold>,
+    },
 }
 
 /// `rebook`.

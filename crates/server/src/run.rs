@@ -88,9 +88,9 @@ impl Books {
     ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(data_dir)
             .with_context(|| format!("cannot make the folder {}", data_dir.display()))?;
-        let engine = open_engine(&data_dir.join("book"), durability).await?;
-        let store = SqliteStore::open(&data_dir.join("journal.sqlite")).await;
-        let store = store.context("cannot open the journal")?;
+        let (book, journal) = (data_dir.join("book"), data_dir.join("journal.sqlite"));
+        let store = async { SqliteStore::open(&journal).await.context("cannot open the journal") };
+        let (engine, store) = tokio::try_join!(open_engine(&book, durability), store)?;
         let now = engine.balances(Shard(0), &[]).await.context("the book does not answer")?.now;
         let (catalog, needed) = history::take_up(snapshot.catalog, &store, now / SECOND).await?;
         let openings = history::openings(&needed, &catalog, &store).await;

@@ -20,8 +20,8 @@ use crate::JobError;
 use crate::pace::{Pace, pause};
 use crate::record::entry;
 
-/// Pause between passes when the journal is empty.
-pub const DRAIN_EVERY: Duration = Duration::from_millis(200);
+/// Pause between passes when the journal is empty: long enough that a commit is shared by many calls.
+pub const DRAIN_EVERY: Duration = Duration::from_millis(500);
 /// Most records one shard gives to a batch, so that a busy one leaves room for the others.
 const SHARD_MAX: usize = 256;
 /// Most batches of one call of `once`.

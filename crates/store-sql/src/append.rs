@@ -1,19 +1,17 @@
 //! Appending a batch: new entries, what they posted and their totals, in one transaction.
 //!
 //! The batch goes to SQLite as JSON in three statements, whatever its size: a statement costs a trip to the
-//! connection's thread, a row does not.
+//! connection's thread, a row does not. Sums are made here first, so that a batch touches each total once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::SqlitePool;
+use sqlx::{Sqlite, SqlitePool, Transaction};
 use tollbook_store::{Appended, BATCH_MAX, Entry, EntryKey, StoreError, StoreErrorKind};
 
 use crate::error::{commit, not_applied};
-use crate::line::{
-    EntryLine, PostedLine, entry_line, posted_line, total_add, total_key, total_line, total_of,
-};
+use crate::line::{PostedLine, entry_lines, json, posted_line, total_add, total_key, total_line, total_of};
 use crate::row;
-use crate::sql::{ENTRY_INSERT, POSTED_INSERT, TOTAL_ADD};
+use crate::sql::{ENTRY_INSERT, ENTRY_NEWEST, POSTED_ADD, TOTAL_ADD};
 
 pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appended, StoreError> {
     if batch.is_empty() {
@@ -22,54 +20,62 @@ pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appen
     if batch.len() > BATCH_MAX {
         return Err(StoreError::not_applied(StoreErrorKind::Refused("the batch is too long")));
     }
-    let lines: Vec<EntryLine<'_>> = batch.iter().map(entry_line).collect();
-    let lines = json(&lines)?;
+    let lines = entry_lines(batch)?;
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
-    let rows = sqlx::query(ENTRY_INSERT).bind(lines).fetch_all(&mut *tx).await.map_err(not_applied)?;
-    let places: BTreeMap<EntryKey, i64> =
-        rows.iter().map(row::inserted).collect::<Result<_, _>>().map_err(not_applied)?;
-    let inserted = places.len();
-    let (posted, totals) = consequences(batch, places);
+    let done = sqlx::query(ENTRY_INSERT).bind(lines).execute(&mut *tx).await.map_err(not_applied)?;
+    let inserted = done.rows_affected();
+    let new = new_entries(&mut tx, batch, inserted).await?;
+    let (posted, totals) = (posted(&new), totals(&new)?);
     if !posted.is_empty() {
-        sqlx::query(POSTED_INSERT).bind(json(&posted)?).execute(&mut *tx).await.map_err(not_applied)?;
+        sqlx::query(POSTED_ADD).bind(json(&posted)?).execute(&mut *tx).await.map_err(not_applied)?;
     }
     if let Some(totals) = totals {
-        sqlx::query(TOTAL_ADD).bind(totals?).execute(&mut *tx).await.map_err(not_applied)?;
+        sqlx::query(TOTAL_ADD).bind(totals).execute(&mut *tx).await.map_err(not_applied)?;
     }
     tx.commit().await.map_err(commit)?;
-    let repeated = batch.len().saturating_sub(inserted);
-    Ok(Appended { inserted: count(inserted), repeated: count(repeated) })
+    let offered = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+    Ok(Appended { inserted, repeated: offered.saturating_sub(inserted) })
 }
 
-/// What the new entries posted, and what they add to the totals, if anything. Unbooked ones do neither (L8).
-fn consequences(
-    batch: &[Entry],
-    mut places: BTreeMap<EntryKey, i64>,
-) -> (Vec<PostedLine>, Option<Result<String, StoreError>>) {
-    let mut posted = Vec::new();
+/// The entries that were not there yet, once each. Unbooked ones are left out: they are in no sum (L8).
+async fn new_entries<'a>(
+    tx: &mut Transaction<'_, Sqlite>,
+    batch: &'a [Entry],
+    inserted: u64,
+) -> Result<Vec<&'a Entry>, StoreError> {
+    let booked = batch.iter().filter(|entry| !entry.is_unbooked());
+    if usize::try_from(inserted) == Ok(batch.len()) {
+        return Ok(booked.collect());
+    }
+    // Places are given in order and nobody else writes: the newest rows are the ones of this batch.
+    let count = i64::try_from(inserted).unwrap_or(i64::MAX);
+    let rows = sqlx::query(ENTRY_NEWEST).bind(count).fetch_all(&mut **tx).await.map_err(not_applied)?;
+    let mut new: BTreeSet<EntryKey> =
+        rows.iter().map(row::key).collect::<Result<_, _>>().map_err(not_applied)?;
+    Ok(booked.filter(|entry| new.remove(&entry.key())).collect())
+}
+
+/// What the entries posted, summed by account and period.
+fn posted(entries: &[&Entry]) -> Vec<PostedLine> {
+    let mut sums: BTreeMap<(i64, i64, i64), i64> = BTreeMap::new();
+    for leg in entries.iter().flat_map(|entry| &entry.posted) {
+        let (subject, account, period, amount) = posted_line(leg);
+        let sum = sums.entry((subject, account, period)).or_default();
+        *sum = sum.saturating_add(amount);
+    }
+    sums.into_iter().map(|((subject, account, period), amount)| (subject, account, period, amount)).collect()
+}
+
+/// What the entries add to the totals, if anything.
+fn totals(entries: &[&Entry]) -> Result<Option<String>, StoreError> {
     let mut totals = BTreeMap::new();
-    for entry in batch {
-        // Taken out: a second entry of the same key in one batch is a repeat.
-        let Some(place) = places.remove(&entry.key()) else { continue };
-        if entry.is_unbooked() {
-            continue;
-        }
-        posted.extend(entry.posted.iter().enumerate().map(|(leg, amount)| posted_line(place, leg, amount)));
+    for entry in entries {
         let more = total_of(entry);
         totals.entry(total_key(&more)).and_modify(|to| total_add(to, &more)).or_insert(more);
     }
     if totals.is_empty() {
-        return (posted, None);
+        return Ok(None);
     }
     let lines: Vec<_> = totals.values().map(total_line).collect();
-    (posted, Some(json(&lines)))
-}
-
-pub(crate) fn json<T: serde::Serialize>(rows: &T) -> Result<String, StoreError> {
-    serde_json::to_string(rows)
-        .map_err(|_| StoreError::not_applied(StoreErrorKind::Refused("the rows cannot be written as JSON")))
-}
-
-fn count(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
+    json(&lines).map(Some)
 }

@@ -1,20 +1,18 @@
 //! The journal's questions.
 
-use std::collections::BTreeMap;
-
 use sqlx::sqlite::SqliteRow;
-use tollbook_ledger::{AccountId, Posted, ReservationId};
+use tollbook_ledger::{AccountId, ReservationId};
 use tollbook_store::{
-    Answer, Appended, Entry, EntryPlace, Journal, Name, PAGE_MAX, Page, PostedSum, Span, StoreError,
+    Answer, Appended, Entry, EntryPlace, Journal, Name, PAGE_MAX, Page, PostedSum, Side, Span, StoreError,
     StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
 };
 
-use crate::append::{append, json};
+use crate::append::append;
 use crate::error::not_applied;
 use crate::line::stored;
 use crate::sql::{
-    ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, POSTED_BY_PLACE, POSTED_SUM, POSTED_SUMS,
-    TOTAL_LIST, USAGE_BY_POOL, USAGE_BY_TENANT, USER_LIST,
+    ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, POSTED_SUM, POSTED_SUMS, TOTAL_LIST, USAGE_BY_POOL,
+    USAGE_BY_TENANT, USER_LIST,
 };
 use crate::{SqliteStore, row};
 
@@ -28,7 +26,7 @@ impl Journal for SqliteStore {
             let key = id.0.to_be_bytes();
             let query = sqlx::query(ENTRY_BY_RESERVATION).bind(key.as_slice());
             let rows = query.fetch_all(&self.readers).await.map_err(not_applied)?;
-            Ok(self.with_posted(&rows).await?.into_iter().map(|(_, entry)| entry).collect())
+            entries_of(&rows)
         })
     }
 
@@ -36,7 +34,7 @@ impl Journal for SqliteStore {
         Box::pin(async move {
             let query = sqlx::query(ENTRY_BY_REQUEST).bind(request_id).bind(rows_max(PAGE_MAX));
             let rows = query.fetch_all(&self.readers).await.map_err(not_applied)?;
-            Ok(self.with_posted(&rows).await?.into_iter().map(|(_, entry)| entry).collect())
+            entries_of(&rows)
         })
     }
 
@@ -50,9 +48,8 @@ impl Journal for SqliteStore {
                 .bind(after.number)
                 .bind(rows_max(max));
             let rows = query.fetch_all(&self.readers).await.map_err(not_applied)?;
-            let entries = self.with_posted(&rows).await?;
-            let full = entries.len() == max;
-            let next = entries.last().filter(|_| full).map(|(number, entry)| row::place(*number, entry));
+            let entries = rows.iter().map(row::entry).collect::<Result<Vec<_>, _>>().map_err(not_applied)?;
+            let next = entries.last().filter(|_| entries.len() == max).map(|(place, _)| *place);
             Ok(Page { entries: entries.into_iter().map(|(_, entry)| entry).collect(), next })
         })
     }
@@ -102,26 +99,26 @@ impl Journal for SqliteStore {
                 .bind(account.subject.0.cast_signed())
                 .bind(account.name.cast_signed())
                 .bind(stored(period))
-                .fetch_one(&self.readers)
+                .fetch_optional(&self.readers)
                 .await
                 .map_err(not_applied)
+                .map(Option::unwrap_or_default)
         })
     }
 
     fn usage_sum<'a>(&'a self, query: &'a UsageQuery) -> Answer<'a, UsageSum> {
         Box::pin(async move {
-            let statement = match (query.tenant.is_empty(), query.pool.is_empty()) {
-                (false, _) => USAGE_BY_TENANT,
-                (true, false) => USAGE_BY_POOL,
-                (true, true) => {
-                    let refused = StoreErrorKind::Refused("neither a tenant nor a pool is named");
-                    return Err(StoreError::not_applied(refused));
-                }
+            let (statement, who) = match query.side {
+                Side::Tenant => (USAGE_BY_TENANT, &query.tenant),
+                Side::Pool | Side::Unreadable => (USAGE_BY_POOL, &query.pool),
             };
+            if who.is_empty() {
+                let refused = StoreErrorKind::Refused("neither a tenant nor a pool is named");
+                return Err(StoreError::not_applied(refused));
+            }
             let row = sqlx::query(statement)
                 .bind(stored(query.admitted.from))
                 .bind(stored(query.admitted.to))
-                .bind(i64::from(query.side.code()))
                 .bind(&*query.tenant)
                 .bind(&*query.pool)
                 .bind(&*query.project)
@@ -160,26 +157,11 @@ impl Journal for SqliteStore {
     }
 }
 
-impl SqliteStore {
-    /// Entries with what they posted, in the order of the rows.
-    async fn with_posted(&self, rows: &[SqliteRow]) -> Result<Vec<(i64, Entry)>, StoreError> {
-        let mut entries = rows.iter().map(row::entry).collect::<Result<Vec<_>, _>>().map_err(not_applied)?;
-        if entries.is_empty() {
-            return Ok(entries);
-        }
-        let places = json(&entries.iter().map(|(place, _)| *place).collect::<Vec<_>>())?;
-        let legs =
-            sqlx::query(POSTED_BY_PLACE).bind(places).fetch_all(&self.readers).await.map_err(not_applied)?;
-        let mut posted: BTreeMap<i64, Vec<Posted>> = BTreeMap::new();
-        for leg in &legs {
-            let (place, amount) = row::posted(leg).map_err(not_applied)?;
-            posted.entry(place).or_default().push(amount);
-        }
-        for (place, entry) in &mut entries {
-            entry.posted = posted.remove(place).unwrap_or_default();
-        }
-        Ok(entries)
-    }
+fn entries_of(rows: &[SqliteRow]) -> Result<Vec<Entry>, StoreError> {
+    rows.iter()
+        .map(|row| row::entry(row).map(|(_, entry)| entry))
+        .collect::<Result<_, _>>()
+        .map_err(not_applied)
 }
 
 fn rows_max(max: usize) -> i64 {

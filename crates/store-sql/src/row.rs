@@ -4,88 +4,49 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Type, sqlite::Sqlite};
 use tollbook_ledger::{AccountId, Posted, ReservationId, SubjectId};
 use tollbook_store::{
-    Day, Ending, Entry, EntryBody, EntryKey, EntryPlace, Figures, Flags, Hold, Name, Origin, Overrun,
-    PostedSum, Side, Total, Usage, UsageSum,
+    Day, Entry, EntryBody, EntryKey, EntryPlace, Name, Origin, PostedSum, Side, Total, Usage, UsageSum,
 };
+
+use crate::line::PostedLine;
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
 
-/// An entry without what it posted, and its place.
-pub(crate) fn entry(row: &SqliteRow) -> Result<(i64, Entry)> {
-    let ladder: String = row.try_get("ladder")?;
-    let ladder: Vec<String> = serde_json::from_str(&ladder).map_err(|e| damaged("ladder", Box::new(e)))?;
-    let body = EntryBody {
-        side: Side::of(number(row, "side")?),
-        request_id: name(row, "request_id")?,
-        tenant: name(row, "tenant")?,
-        project: name(row, "project")?,
-        key: name(row, "key_id")?,
-        service: name(row, "service")?,
-        user: name(row, "end_user")?,
-        model_asked: name(row, "model_asked")?,
-        model_priced: name(row, "model_priced")?,
-        model_used: name(row, "model_used")?,
-        pool: name(row, "pool")?,
-        usage: usage(row)?,
-        cost_nano: row.try_get("cost_nano")?,
-        price_version: row.try_get::<i64, _>("price_version")?.cast_unsigned(),
-        hold: Hold {
-            input_llm_tokens: number(row, "hold_input")?,
-            expected_llm_tokens: number(row, "hold_expected")?,
-            worst_llm_tokens: number(row, "hold_worst")?,
-            expected_cost_nano: number(row, "hold_expected_cost_nano")?,
-            worst_cost_nano: number(row, "hold_worst_cost_nano")?,
-            charged_on_expiry: row.try_get::<i64, _>("charged_on_expiry")? != 0,
-        },
-        figures: Figures::of(number(row, "figures")?),
-        ending: Ending::of(number(row, "ending")?),
-        overrun: Overrun {
-            llm_tokens: number(row, "overrun_llm_tokens")?,
-            cost_nano: number(row, "overrun_cost_nano")?,
-        },
-        ladder: ladder.into_iter().map(Name::from).collect(),
-        latency_ms: number(row, "latency_ms")?,
-        ttft_ms: row
-            .try_get::<Option<i64>, _>("ttft_ms")?
-            .map(|ms| u32::try_from(ms).map_err(|e| damaged("ttft_ms", Box::new(e))))
-            .transpose()?,
-        attempts: number(row, "attempts")?,
-        flags: Flags::of(number(row, "flags")?),
-    };
+/// An entry and its place.
+pub(crate) fn entry(row: &SqliteRow) -> Result<(EntryPlace, Entry)> {
+    let body: &str = row.try_get("body")?;
+    let body = EntryBody::decode(body.as_bytes()).map_err(|e| damaged("body", Box::new(e)))?;
+    let posted: &str = row.try_get("posted")?;
+    let posted: Vec<PostedLine> = serde_json::from_str(posted).map_err(|e| damaged("posted", Box::new(e)))?;
+    let EntryKey { reservation, side: _, attempt, seq, unbooked: _ } = key(row)?;
     let entry = Entry {
-        reservation: reservation(row)?,
-        attempt: number(row, "attempt")?,
-        seq: number(row, "seq")?,
+        reservation,
+        attempt,
+        seq,
         origin: Origin::of(number(row, "origin")?),
         admitted_at: number(row, "admitted_at")?,
         ended_at: number(row, "ended_at")?,
         requests: row.try_get("requests")?,
-        posted: Vec::new(),
+        posted: posted.into_iter().map(leg).collect::<Result<_>>()?,
         body,
     };
-    Ok((row.try_get("place")?, entry))
+    let place = EntryPlace { ended_at: entry.ended_at, number: row.try_get("place")? };
+    Ok((place, entry))
 }
 
-/// The key and the place of an entry that was inserted.
-pub(crate) fn inserted(row: &SqliteRow) -> Result<(EntryKey, i64)> {
-    let key = EntryKey {
-        reservation: reservation(row)?,
+pub(crate) fn key(row: &SqliteRow) -> Result<EntryKey> {
+    Ok(EntryKey {
+        reservation: bytes(row, "reservation").map(u128::from_be_bytes).map(ReservationId)?,
         side: Side::of(number(row, "side")?),
         attempt: number(row, "attempt")?,
         seq: number(row, "seq")?,
         unbooked: row.try_get::<i64, _>("unbooked")? != 0,
-    };
-    Ok((key, row.try_get("place")?))
+    })
 }
 
-pub(crate) fn place(number: i64, entry: &Entry) -> EntryPlace {
-    EntryPlace { ended_at: entry.ended_at, number }
-}
-
-/// What one leg posted, and the place of its entry.
-pub(crate) fn posted(row: &SqliteRow) -> Result<(i64, Posted)> {
-    let PostedSum { account, period, amount } = posted_sum(row)?;
-    Ok((row.try_get("place")?, Posted { account, period, amount }))
+fn leg((subject, account, period, amount): PostedLine) -> Result<Posted> {
+    let account = AccountId { subject: SubjectId(subject.cast_unsigned()), name: account.cast_unsigned() };
+    let period = u64::try_from(period).map_err(|e| damaged("posted", Box::new(e)))?;
+    Ok(Posted { account, period, amount })
 }
 
 pub(crate) fn posted_sum(row: &SqliteRow) -> Result<PostedSum> {
@@ -137,10 +98,6 @@ pub(crate) fn bytes<const N: usize>(row: &SqliteRow, column: &'static str) -> Re
     row.try_get::<&[u8], _>(column)?
         .try_into()
         .map_err(|e: std::array::TryFromSliceError| damaged(column, Box::new(e)))
-}
-
-fn reservation(row: &SqliteRow) -> Result<ReservationId> {
-    bytes(row, "reservation").map(u128::from_be_bytes).map(ReservationId)
 }
 
 fn usage(row: &SqliteRow) -> Result<Usage> {

@@ -126,7 +126,8 @@ pub struct PostedSum {
     pub amount: i64,
 }
 
-/// Whose calls; an empty name matches all. Tenant or pool must be named, else the store refuses.
+/// Whose calls; an empty name matches all. On the tenant side a tenant must be named, on the pool side a pool, else the
+/// store refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageQuery {
     pub side: Side,

@@ -1,1 +1,1 @@
-SELECT coalesce(sum(amount), 0) FROM posted WHERE subject = ?1 AND account = ?2 AND period = ?3
+SELECT amount FROM posted WHERE subject = ?1 AND account = ?2 AND period = ?3

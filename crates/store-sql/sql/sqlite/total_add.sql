@@ -1,4 +1,6 @@
 -- Adds to daily totals, given as a JSON array of objects. Sums stay at the largest integer instead of becoming reals.
+-- Each line is taken out of the array once, not once per column.
+WITH line AS MATERIALIZED (SELECT value FROM jsonb_each(?1))
 INSERT INTO total (
     day, side, tenant, pool, model, entries, requests, input, cached, cache_write, cache_write_1h, output, reasoning,
     audio_input, audio_output, image_input, web_searches, cost_nano
@@ -8,7 +10,7 @@ SELECT
     value ->> 'entries', value ->> 'requests', value ->> 'input', value ->> 'cached', value ->> 'cache_write',
     value ->> 'cache_write_1h', value ->> 'output', value ->> 'reasoning', value ->> 'audio_input',
     value ->> 'audio_output', value ->> 'image_input', value ->> 'web_searches', value ->> 'cost_nano'
-FROM json_each(?1)
+FROM line
 WHERE true
 ON CONFLICT (day, side, tenant, pool, model) DO UPDATE SET
     entries = entries + excluded.entries,

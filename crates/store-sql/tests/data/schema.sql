@@ -1,3 +1,45 @@
+CREATE VIEW journal AS
+SELECT
+    place, lower(hex(reservation)) AS reservation, side, attempt, seq, unbooked, origin, admitted_at, ended_at,
+    requests, request_id, tenant,
+    coalesce(body ->> 'p', '') AS project,
+    coalesce(body ->> 'k', '') AS key_id,
+    coalesce(body ->> 'b', '') AS service,
+    coalesce(body ->> 'u', '') AS end_user,
+    coalesce(body ->> 'ma', body ->> 'm', '') AS model_asked,
+    coalesce(body ->> 'mp', body ->> 'm', '') AS model_priced,
+    coalesce(body ->> 'm', '') AS model_used,
+    pool,
+    coalesce(body ->> 'ui', 0) AS input,
+    coalesce(body ->> 'uc', 0) AS cached,
+    coalesce(body ->> 'uw', 0) AS cache_write,
+    coalesce(body ->> 'uh', 0) AS cache_write_1h,
+    coalesce(body ->> 'uo', 0) AS output,
+    coalesce(body ->> 'ur', 0) AS reasoning,
+    coalesce(body ->> 'ai', 0) AS audio_input,
+    coalesce(body ->> 'ao', 0) AS audio_output,
+    coalesce(body ->> 'im', 0) AS image_input,
+    coalesce(body ->> 'ws', 0) AS web_searches,
+    coalesce(body ->> 'c', 0) AS cost_nano,
+    coalesce(body ->> 'pv', 0) AS price_version,
+    coalesce(body ->> 'hi', 0) AS hold_input,
+    coalesce(body ->> 'he', 0) AS hold_expected,
+    coalesce(body ->> 'hw', 0) AS hold_worst,
+    coalesce(body ->> 'hc', 0) AS hold_expected_cost_nano,
+    coalesce(body ->> 'hd', 0) AS hold_worst_cost_nano,
+    coalesce(body ->> 'hx', 0) AS charged_on_expiry,
+    coalesce(body ->> 'f', 0) AS figures,
+    coalesce(body ->> 'e', 0) AS ending,
+    coalesce(body ->> 'x', 0) AS overrun_llm_tokens,
+    coalesce(body ->> 'xc', 0) AS overrun_cost_nano,
+    coalesce(body -> 'l', '[]') AS ladder,
+    coalesce(body ->> 'd', 0) AS latency_ms,
+    body ->> 'df' AS ttft_ms,
+    coalesce(body ->> 'n', 0) AS attempts,
+    coalesce(body ->> 'g', 0) AS flags,
+    posted
+FROM entry;
+
 CREATE TABLE entry (
     place INTEGER PRIMARY KEY,
     reservation BLOB NOT NULL CHECK (length(reservation) = 16),
@@ -6,47 +48,16 @@ CREATE TABLE entry (
     seq INTEGER NOT NULL,
     unbooked INTEGER NOT NULL CHECK (unbooked IN (0, 1)),
     origin INTEGER NOT NULL,
-    day INTEGER NOT NULL,
     admitted_at INTEGER NOT NULL,
     ended_at INTEGER NOT NULL,
     requests INTEGER NOT NULL,
     request_id TEXT NOT NULL,
     tenant TEXT NOT NULL,
-    project TEXT NOT NULL,
-    key_id TEXT NOT NULL,
-    service TEXT NOT NULL,
-    end_user TEXT NOT NULL,
-    model_asked TEXT NOT NULL,
-    model_priced TEXT NOT NULL,
-    model_used TEXT NOT NULL,
     pool TEXT NOT NULL,
-    input INTEGER NOT NULL,
-    cached INTEGER NOT NULL,
-    cache_write INTEGER NOT NULL,
-    cache_write_1h INTEGER NOT NULL,
-    output INTEGER NOT NULL,
-    reasoning INTEGER NOT NULL,
-    audio_input INTEGER NOT NULL,
-    audio_output INTEGER NOT NULL,
-    image_input INTEGER NOT NULL,
-    web_searches INTEGER NOT NULL,
-    cost_nano INTEGER NOT NULL,
-    price_version INTEGER NOT NULL,
-    hold_input INTEGER NOT NULL,
-    hold_expected INTEGER NOT NULL,
-    hold_worst INTEGER NOT NULL,
-    hold_expected_cost_nano INTEGER NOT NULL,
-    hold_worst_cost_nano INTEGER NOT NULL,
-    charged_on_expiry INTEGER NOT NULL,
-    figures INTEGER NOT NULL,
-    ending INTEGER NOT NULL,
-    overrun_llm_tokens INTEGER NOT NULL,
-    overrun_cost_nano INTEGER NOT NULL,
-    ladder TEXT NOT NULL,
-    latency_ms INTEGER NOT NULL,
-    ttft_ms INTEGER,
-    attempts INTEGER NOT NULL,
-    flags INTEGER NOT NULL,
+    -- JSON: [[subject, account, period, amount], ...]
+    posted TEXT NOT NULL,
+    -- JSON, as the store port encodes it; the view `journal` gives its members names.
+    body TEXT NOT NULL,
     UNIQUE (reservation, side, attempt, seq, unbooked)
 ) STRICT;
 
@@ -60,13 +71,11 @@ CREATE TABLE limit_history (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE posted (
-    place INTEGER NOT NULL REFERENCES entry (place),
-    leg INTEGER NOT NULL,
     subject INTEGER NOT NULL,
     account INTEGER NOT NULL,
     period INTEGER NOT NULL,
     amount INTEGER NOT NULL,
-    PRIMARY KEY (place, leg)
+    PRIMARY KEY (subject, account, period)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE total (
@@ -93,10 +102,8 @@ CREATE TABLE total (
 
 CREATE INDEX entry_by_end ON entry (ended_at);
 
-CREATE INDEX entry_by_pool ON entry (pool, admitted_at);
+CREATE INDEX entry_by_pool ON entry (pool, admitted_at) WHERE side = 1;
 
 CREATE INDEX entry_by_request ON entry (request_id);
 
-CREATE INDEX entry_by_tenant ON entry (tenant, admitted_at);
-
-CREATE INDEX posted_by_account ON posted (subject, account, period, amount);
+CREATE INDEX entry_by_tenant ON entry (tenant, admitted_at) WHERE side = 0;

@@ -1,9 +1,9 @@
 //! The file: layouts, other programs' files, restarts.
 
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection, Row};
 use tollbook_ledger::ReservationId;
-use tollbook_store::{Journal, StoreError, StoreErrorKind};
+use tollbook_store::{Journal, StoreError, StoreErrorKind, signed};
 use tollbook_store_sql::SqliteStore;
 
 use crate::make::{call, full, store};
@@ -27,6 +27,77 @@ async fn entries_survive_a_restart() {
     let again = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
     assert_eq!(again.by_reservation(ReservationId(1)).await.unwrap(), [full(1)]);
     assert_eq!(again.append(&[full(1), call(2)]).await.unwrap().inserted, 1);
+}
+
+/// The view gives every member of a stored body its name.
+#[tokio::test]
+async fn the_view_tells_what_the_entries_say() {
+    let (dir, store) = store().await;
+    let (one, two) = (full(1), call(2));
+    store.append(&[one.clone(), two.clone()]).await.unwrap();
+    let options = SqliteConnectOptions::new().filename(dir.path().join("store.db"));
+    let mut raw = options.connect().await.unwrap();
+    let rows = sqlx::query("SELECT * FROM journal ORDER BY place").fetch_all(&mut raw).await.unwrap();
+    for (entry, row) in [one, two].iter().zip(&rows) {
+        let text = |column| row.get::<&str, _>(column).to_owned();
+        let number = |column| row.get::<i64, _>(column);
+        let (body, usage, hold) = (&entry.body, &entry.body.usage, &entry.body.hold);
+        assert_eq!(text("reservation"), entry.reservation.to_string());
+        for (column, value) in [
+            ("request_id", &body.request_id),
+            ("tenant", &body.tenant),
+            ("project", &body.project),
+            ("key_id", &body.key),
+            ("service", &body.service),
+            ("end_user", &body.user),
+            ("model_asked", &body.model_asked),
+            ("model_priced", &body.model_priced),
+            ("model_used", &body.model_used),
+            ("pool", &body.pool),
+        ] {
+            assert_eq!(text(column), **value, "{column}");
+        }
+        for (column, value) in [
+            ("side", i64::from(body.side.code())),
+            ("attempt", i64::from(entry.attempt)),
+            ("seq", i64::from(entry.seq)),
+            ("unbooked", 0),
+            ("origin", i64::from(entry.origin.code())),
+            ("admitted_at", entry.admitted_at.cast_signed()),
+            ("ended_at", entry.ended_at.cast_signed()),
+            ("requests", entry.requests),
+            ("input", usage.input),
+            ("cached", usage.cached),
+            ("cache_write", usage.cache_write),
+            ("cache_write_1h", usage.cache_write_1h),
+            ("output", usage.output),
+            ("reasoning", usage.reasoning),
+            ("audio_input", usage.audio_input),
+            ("audio_output", usage.audio_output),
+            ("image_input", usage.image_input),
+            ("web_searches", usage.web_searches),
+            ("cost_nano", body.cost_nano),
+            ("hold_input", signed(hold.input_llm_tokens)),
+            ("hold_expected", signed(hold.expected_llm_tokens)),
+            ("hold_worst", signed(hold.worst_llm_tokens)),
+            ("hold_expected_cost_nano", signed(hold.expected_cost_nano)),
+            ("hold_worst_cost_nano", signed(hold.worst_cost_nano)),
+            ("charged_on_expiry", i64::from(hold.charged_on_expiry)),
+            ("figures", i64::from(body.figures.code())),
+            ("ending", i64::from(body.ending.code())),
+            ("overrun_llm_tokens", signed(body.overrun.llm_tokens)),
+            ("overrun_cost_nano", signed(body.overrun.cost_nano)),
+            ("latency_ms", i64::from(body.latency_ms)),
+            ("attempts", i64::from(body.attempts)),
+            ("flags", i64::from(body.flags.bits())),
+        ] {
+            assert_eq!(number(column), value, "{column}");
+        }
+        assert_eq!(row.get::<Option<i64>, _>("ttft_ms"), body.ttft_ms.map(i64::from));
+    }
+    assert_eq!(rows[0].get::<&str, _>("ladder"), r#"["wait 1","clamp 2"]"#);
+    assert_eq!(rows[1].get::<&str, _>("ladder"), "[]");
+    raw.close().await.unwrap();
 }
 
 /// The layout a fresh file gets is the released one; a change of it is a new migration and a new line here.

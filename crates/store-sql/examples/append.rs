@@ -1,0 +1,62 @@
+//! Entries per second into a fresh file: `cargo run --release -p tollbook-store-sql --example append`.
+
+#![allow(clippy::print_stdout, reason = "an example talks to a person")]
+
+use std::time::Instant;
+
+use tollbook_ledger::{AccountId, Posted, ReservationId, SubjectId};
+use tollbook_store::{BATCH_MAX, Entry, EntryBody, Journal, Name, Origin, StoreError, Usage};
+use tollbook_store_sql::SqliteStore;
+
+const ENTRIES: u128 = 100_000;
+
+fn entry(id: u128) -> Entry {
+    let subject = SubjectId(u64::try_from(id % 50).unwrap_or(0));
+    let leg = |name| Posted { account: AccountId { subject, name }, period: 1_772_323_200, amount: 310 };
+    Entry {
+        // Ids as a gateway makes them: random, then counted.
+        reservation: ReservationId((0x9e37_79b9_7f4a_7c15 << 64) + id),
+        attempt: 0,
+        seq: 0,
+        origin: Origin::Settled,
+        admitted_at: 1_772_323_200_000_000,
+        ended_at: 1_772_323_200_000_000 + u64::try_from(id).unwrap_or(0),
+        requests: 1,
+        posted: vec![leg(1), leg(2)],
+        body: EntryBody {
+            request_id: Name::from(format!("req_{id:032x}")),
+            tenant: Name::from(format!("tenant-{}", id % 50)),
+            project: Name::from("semantic-search"),
+            key: Name::from(format!("key-{}", id % 500)),
+            model_used: Name::from("gpt-5-mini"),
+            pool: Name::from("openai-europe"),
+            usage: Usage { input: 1_234, output: 310, ..Usage::default() },
+            cost_nano: 1_234_567,
+            ..EntryBody::default()
+        },
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), StoreError> {
+    let path = std::env::temp_dir().join(format!("tollbook-append-{}.db", std::process::id()));
+    let store = SqliteStore::open(&path).await?;
+    let entries: Vec<Entry> = (0..ENTRIES).map(entry).collect();
+    for batch in [BATCH_MAX, 64, 1] {
+        let share = entries.len() * batch / (BATCH_MAX + 64 + 1);
+        let fresh = SqliteStore::open(&path.with_extension(format!("{batch}.db"))).await?;
+        let start = Instant::now();
+        for part in entries.iter().take(share).cloned().collect::<Vec<_>>().chunks(batch) {
+            fresh.append(part).await?;
+        }
+        let per_second = share as u128 * 1_000_000 / start.elapsed().as_micros().max(1);
+        println!("batches of {batch}: {per_second} entries per second");
+        fresh.close().await;
+        for extension in [format!("{batch}.db"), format!("{batch}.db-wal"), format!("{batch}.db-shm")] {
+            let _ = std::fs::remove_file(path.with_extension(extension));
+        }
+    }
+    store.close().await;
+    let _ = std::fs::remove_file(&path);
+    Ok(())
+}

@@ -18,7 +18,8 @@ use crate::encoding::Decoder;
 use crate::figures;
 use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
-use crate::intake::{IntakeError, Taken};
+use crate::intake::{IntakeError, Share, Taken};
+use crate::outgoing::Outgoing;
 use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
 use crate::relay::{RelayBody, Relayed, StreamOf};
@@ -42,11 +43,13 @@ struct Admitted {
     surface: Surface,
     stream: bool,
     usage_asked: bool,
-    body: Bytes,
+    body: Outgoing,
     /// Without the usage option the client did not ask for; for upstreams that reject it (B048).
-    body_plain: Option<Bytes>,
+    body_plain: Option<Outgoing>,
     headers: HeaderMap,
     query: Option<String>,
+    /// Held while the body may have to be sent again.
+    _share: Share,
 }
 
 /// Serves one call on a metered surface.
@@ -193,13 +196,13 @@ impl Call {
             body_plain,
             headers,
             query,
+            _share: self.taken.share,
         })
     }
 }
 
-fn edit(body: &Bytes, request: &tollbook_wire::Request<'_>, changes: &Changes<'_>) -> Bytes {
-    let edits = tollbook_wire::edits(request, changes);
-    if edits.is_empty() { body.clone() } else { Bytes::from(tollbook_wire::apply_edits(body, &edits)) }
+fn edit(body: &Bytes, request: &tollbook_wire::Request<'_>, changes: &Changes<'_>) -> Outgoing {
+    Outgoing::new(body, tollbook_wire::edits(request, changes))
 }
 
 /// Sends the call, again if its target may be tried again, and answers the client.

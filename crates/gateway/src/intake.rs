@@ -22,11 +22,15 @@ pub(crate) enum IntakeError {
     Encoded,
 }
 
-/// A body, and its share of the bound on all bodies; freed when dropped.
+/// A part of the bound on all bodies, given back when dropped; lives as long as the bytes do.
+#[derive(Debug)]
+pub(crate) struct Share(#[allow(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+
+/// A body, and its share of the bound on all bodies.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) bytes: Bytes,
-    _share: OwnedSemaphorePermit,
+    pub(crate) share: Share,
 }
 
 /// Bounds the bytes of all request bodies held at once.
@@ -85,7 +89,7 @@ impl Intake {
             rest.extend_from_slice(&data);
         }
         let bytes = first.unwrap_or_else(|| rest.freeze());
-        Ok(Taken { bytes, _share: share })
+        Ok(Taken { bytes, share: Share(share) })
     }
 
     async fn share(&self, bytes: usize) -> Result<OwnedSemaphorePermit, IntakeError> {

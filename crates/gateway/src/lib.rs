@@ -17,6 +17,7 @@ mod headers;
 mod intake;
 mod limits;
 mod listen;
+mod outgoing;
 mod problem;
 mod refusal;
 mod relay;

@@ -5,10 +5,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{PathAndQuery, Uri};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -19,6 +17,7 @@ use tollbook_wire::Dialect;
 
 use crate::config;
 use crate::headers;
+use crate::outgoing::Outgoing;
 
 /// Idle connections kept per upstream.
 const IDLE_MAX: usize = 1024;
@@ -26,7 +25,7 @@ const IDLE_MAX: usize = 1024;
 /// A connected upstream.
 pub(crate) struct Upstream {
     pub(crate) config: config::Upstream,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Outgoing>,
     credential: Option<(HeaderName, HeaderValue)>,
     prefix: String,
 }
@@ -77,7 +76,7 @@ impl Upstream {
         path: &str,
         query: Option<&str>,
         client_headers: &HeaderMap,
-        body: Bytes,
+        body: Outgoing,
     ) -> Result<http::Response<Incoming>, SendError> {
         let request = self.request(path, query, client_headers, body).map_err(SendError::NeverSent)?;
         match tokio::time::timeout(self.config.first_byte_timeout, self.client.request(request)).await {
@@ -96,10 +95,10 @@ impl Upstream {
         path: &str,
         query: Option<&str>,
         client_headers: &HeaderMap,
-        body: Bytes,
-    ) -> Result<http::Request<Full<Bytes>>, &'static str> {
+        body: Outgoing,
+    ) -> Result<http::Request<Outgoing>, &'static str> {
         let uri = self.uri(path, query).ok_or("the upstream's address cannot be built")?;
-        let mut request = http::Request::new(Full::new(body));
+        let mut request = http::Request::new(body);
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers::for_upstream(client_headers);

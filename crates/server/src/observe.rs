@@ -25,6 +25,7 @@ pub(crate) async fn run(engine: Arc<MemoryEngine>, metrics: Arc<Metrics>, mut st
 fn tell(stats: &Stats, metrics: &Metrics) {
     metrics.engine_log_records.raise_to((), stats.records);
     metrics.engine_log_bytes.set((), stats.log_bytes);
+    metrics.journal_pending.set((), stats.journal_records);
     let alarms = &stats.alarms;
     let other = [
         alarms.clock_steps_back,

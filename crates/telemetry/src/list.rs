@@ -134,7 +134,7 @@ metrics! {
     Gauges engine_drift() "Accounts whose held differed from the sum of their holds at the last check";
 
     // the journal
-    Gauges journal_pending() "Ended calls that wait for the store, as the last drain saw them";
+    Gauges journal_pending() "Ended calls that wait in the engine for the store";
     Counts journal_drained() "Entries written to the store";
     Counts journal_repeated() "Entries the store had already";
     Counts journal_unbooked() "Entries of calls the engine no longer knew; any increase wants a look";

@@ -1,0 +1,72 @@
+//! The seeds of CI, and tests of the simulation itself.
+//!
+//! `TOLLBOOK_SIM_SEEDS` sets how many seeds run in all; without it there are 2,400. A failing seed is made smaller and
+//! printed with the command that repeats it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: a failure is a panic, and what was covered is printed"
+)]
+
+use tollbook_sim::{Knobs, run, run_seeds, shrink};
+
+/// Seeds in all, unless said otherwise, and the tests that share them.
+const SEEDS: u64 = 2_400;
+const PARTS: u64 = 4;
+/// So many seeds meet every kind of event; fewer may miss one.
+const ENOUGH: u64 = 400;
+
+fn part(number: u64) {
+    let asked = std::env::var("TOLLBOOK_SIM_SEEDS").ok().map(|text| text.parse().expect("a number of seeds"));
+    let count = asked.unwrap_or(SEEDS).div_ceil(PARTS);
+    let stats = run_seeds(number * count, count).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{count} seeds from {}", number * count);
+    for (name, count) in stats.all() {
+        println!("{count:>9} {name}");
+    }
+    if count >= ENOUGH {
+        assert_eq!(stats.missing(), [""; 0], "a simulation that never met these proves nothing about them");
+    }
+}
+
+#[test]
+fn seeds_of_the_first_part() {
+    part(0);
+}
+
+#[test]
+fn seeds_of_the_second_part() {
+    part(1);
+}
+
+#[test]
+fn seeds_of_the_third_part() {
+    part(2);
+}
+
+#[test]
+fn seeds_of_the_fourth_part() {
+    part(3);
+}
+
+#[test]
+fn a_seed_always_makes_the_same_run() {
+    for seed in [3, 42, 1_000_003] {
+        let (one, other) = (run(&Knobs::of(seed), true), run(&Knobs::of(seed), true));
+        assert!(one.stats.verbs > 50, "seed {seed} made only {} verbs", one.stats.verbs);
+        assert_eq!(one.trace, other.trace, "seed {seed}");
+        assert_eq!(one.stats, other.stats, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_wrong_amount_is_found_and_the_run_made_smaller() {
+    let knobs = Knobs { is_sabotaged: true, ..Knobs::of(7) };
+    let failure = run(&knobs, false).failure.expect("a wrong amount is found");
+    let small = shrink(knobs.clone(), &failure);
+    assert!(run(&small, true).failure.is_some(), "the smaller run fails too");
+    assert!(small.calls < knobs.calls && small.without.len() > 10, "{small:?}");
+    assert!(small.command().contains("--seed 7 "), "{}", small.command());
+}

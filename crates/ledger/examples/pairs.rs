@@ -12,8 +12,8 @@ use tollbook_ledger::{
     Periods, ReservationId, Reserve, SECOND, Settle, Shape, SubjectId, Verdict, Weights,
 };
 
-const TENANTS: u64 = 50;
-const KEYS: u64 = 1_000;
+const TENANTS: u64 = 10;
+const KEYS: u64 = 100;
 const DAY: u64 = 86_400;
 const START: u64 = 20_000 * DAY * SECOND;
 

@@ -139,7 +139,7 @@ pub struct Reserved<'a> {
     pub legs: &'a [HeldLeg],
 }
 
-/// A denied demand posted to the bucket of `now`.
+/// A denied demand posted to the bucket of `now`; 0 only restarts a ring that the clock left far ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeniedPost {
     pub slot: u32,

@@ -36,16 +36,19 @@ pub const WIDTH_MAX: Micros = 24 * 60 * 60 * SECOND;
 pub const HELD_MAX: u64 = 1 << 62;
 
 /// An amount as a signed one.
+#[inline]
 pub(crate) fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
 /// A signed amount as an unsigned one; negative is 0.
+#[inline]
 pub(crate) fn unsigned(amount: i64) -> u64 {
     u64::try_from(amount).unwrap_or(0)
 }
 
 /// Seconds as microseconds; far futures saturate.
+#[inline]
 pub(crate) fn micros(seconds: u64) -> Micros {
     seconds.saturating_mul(SECOND)
 }

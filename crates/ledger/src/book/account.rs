@@ -68,6 +68,17 @@ impl Account {
         }
     }
 
+    #[inline]
+    pub(crate) fn is(&self, shape: Shape) -> bool {
+        match (&self.sides, shape) {
+            (Sides::Rate { ring, .. }, Shape::Rate { buckets, width, weights }) => {
+                ring.shape() == (buckets, width, weights)
+            }
+            (Sides::Quota(_), Shape::Quota) | (Sides::Concurrency { .. }, Shape::Concurrency) => true,
+            _ => false,
+        }
+    }
+
     /// Held at a place; quotas hold per period.
     pub(crate) fn held(&self, place: u64) -> i64 {
         match &self.sides {
@@ -109,6 +120,7 @@ impl Account {
     }
 
     /// How much of `requests` posted at a place could be given back now.
+    #[inline]
     pub(crate) fn refundable(&self, now: Micros, place: u64) -> u64 {
         match &self.sides {
             Sides::Rate { ring, .. } => ring.in_bucket(ring.at(now), place),
@@ -118,6 +130,7 @@ impl Account {
     }
 
     /// Write a new leg: its hold, or its `requests`.
+    #[inline]
     pub(crate) fn take(&mut self, now: Micros, steady: Micros, leg: &HeldLeg, alarms: &mut Alarms) {
         self.used = steady;
         self.live = self.live.saturating_add(1);
@@ -134,6 +147,7 @@ impl Account {
     }
 
     /// Free a leg's hold and post what it used.
+    #[inline]
     pub(crate) fn end(&mut self, now: Micros, when: Lived, leg: &HeldLeg, posted: i64, alarms: &mut Alarms) {
         self.used = when.steady;
         self.live = self.live.saturating_sub(1);
@@ -150,6 +164,7 @@ impl Account {
     }
 
     /// Change what is held at a place.
+    #[inline]
     pub(crate) fn hold(&mut self, place: u64, delta: i64, alarms: &mut Alarms) {
         self.version = self.version.wrapping_add(1);
         let held = match &mut self.sides {
@@ -166,6 +181,7 @@ impl Account {
     }
 
     /// Post an amount: positive to the current bucket or the named period; negative out of the bucket or period named.
+    #[inline]
     pub(crate) fn post(&mut self, now: Micros, place: u64, amount: i64, alarms: &mut Alarms) {
         let magnitude = amount.unsigned_abs();
         match &mut self.sides {
@@ -276,16 +292,20 @@ pub(crate) fn until(now: Micros, second: u64) -> Micros {
     }
 }
 
+/// 0.7 × old + 0.3 × new, in 64 bits: no life is longer than the bound.
+#[inline]
 fn mean(old: Micros, new: Micros) -> Micros {
-    let mean = (u128::from(old) * 7 + u128::from(new) * 3) / 10;
-    Micros::try_from(mean).unwrap_or(Micros::MAX)
+    let bounded = |span: Micros| span.min(Micros::MAX / 16);
+    (bounded(old) * 7 + bounded(new) * 3) / 10
 }
 
 // The newest period is nearly always the one that is meant.
+#[inline]
 fn find(periods: &[PeriodRow], start: u64) -> Option<&PeriodRow> {
     periods.iter().rev().find(|period| period.start == start)
 }
 
+#[inline]
 fn find_mut(periods: &mut [PeriodRow], start: u64) -> Option<&mut PeriodRow> {
     periods.iter_mut().rev().find(|period| period.start == start)
 }

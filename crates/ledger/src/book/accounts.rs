@@ -14,14 +14,17 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
+    #[inline]
     pub(crate) fn find(&self, id: AccountId) -> Option<u32> {
         self.index.find(id_tag(id), |slot| self.get(slot).is_some_and(|account| account.id == id))
     }
 
+    #[inline]
     pub(crate) fn get(&self, slot: u32) -> Option<&Account> {
         self.slots.get(slot)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Account> {
         self.slots.get_mut(slot)
     }
@@ -52,6 +55,11 @@ impl Accounts {
         }
     }
 
+    /// Accounts kept.
+    pub(crate) fn count(&self) -> usize {
+        self.index.count()
+    }
+
     pub(crate) fn len(&self) -> u32 {
         self.slots.len()
     }
@@ -68,6 +76,7 @@ impl Accounts {
 /// Slots that one event may open behind the last one.
 const REACH: u32 = 64;
 
+#[inline]
 fn id_tag(id: AccountId) -> u32 {
     tag(id.subject.0.rotate_left(32) ^ id.name)
 }

@@ -106,7 +106,9 @@ impl Book {
         let Some(account) = self.accounts.get_mut(slot) else { return self.misfit() };
         account.post(now, 0, signed(amount), &mut self.alarms);
         account.used = steady;
-        if let Sides::Rate { ring, .. } = &account.sides {
+        if amount > 0
+            && let Sides::Rate { ring, .. } = &account.sides
+        {
             let bucket = ring.at(now).bucket;
             account.rare.get_or_insert_with(|| Box::new(Rare::default())).denied_bucket =
                 bucket.saturating_add(1);

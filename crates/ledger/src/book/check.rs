@@ -20,11 +20,18 @@ impl Book {
             return Err(Refusal::TooManyLegs);
         }
         slots.extend(cmd.legs.iter().map(|leg| self.accounts.find(leg.account)));
-        let first = cmd.legs.iter().zip(slots.iter()).enumerate().filter_map(|(index, (leg, slot))| {
-            let before = cmd.legs.get(..index).unwrap_or_default();
-            self.check_leg(index, leg, before, *slot)
-        });
-        match first.min() {
+        // A bit per name: only where it is set already can a leg repeat an account.
+        let mut names = 0_u64;
+        let mut first = None;
+        for (index, (leg, slot)) in cmd.legs.iter().zip(slots.iter()).enumerate() {
+            let bit = 1 << ((leg.account.name ^ leg.account.subject.0.rotate_left(7)) % 64);
+            let before = if names & bit == 0 { &[] } else { cmd.legs.get(..index).unwrap_or_default() };
+            names |= bit;
+            if let Some(refusal) = self.check_leg(index, leg, before, *slot) {
+                first = first.map_or(Some(refusal), |first: Refusal| Some(first.min(refusal)));
+            }
+        }
+        match first {
             Some(refusal) => Err(refusal),
             None if cmd.context.len() > CONTEXT_MAX => Err(Refusal::Context),
             None => Ok(()),
@@ -42,8 +49,7 @@ impl Book {
             return Some(Refusal::Amount(index));
         }
         let other = slot.and_then(|slot| self.accounts.get(slot));
-        let as_known =
-            other.is_none_or(|account| account.measure == leg.measure && account.shape() == leg.shape);
+        let as_known = other.is_none_or(|account| account.measure == leg.measure && account.is(leg.shape));
         (!as_known || !shape_fits(leg)).then_some(Refusal::Shape(index))
     }
 }
@@ -57,8 +63,8 @@ pub(super) fn check_actual(actual: &[u64]) -> Result<(), Refusal> {
 }
 
 fn amounts_fit(leg: &Leg) -> bool {
-    let most = u128::from(leg.base) + u128::from(leg.per_output) * u128::from(leg.cap);
-    most <= u128::from(AMOUNT_MAX) * 1000
+    let most = leg.per_output.checked_mul(leg.cap).and_then(|most| most.checked_add(leg.base));
+    most.is_some_and(|most| most <= AMOUNT_MAX * 1000)
         && leg.cap <= AMOUNT_MAX
         && leg.worst <= AMOUNT_MAX
         && leg.limits.iter().all(|limit| limit.ceiling <= AMOUNT_MAX)

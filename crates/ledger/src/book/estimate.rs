@@ -17,6 +17,7 @@ pub(crate) struct Estimates {
 
 impl Estimates {
     /// Twice the mean of the call's own estimator, or of its prior while that is young; `None` if both are.
+    #[inline]
     pub(crate) fn guess(&self, learner: Learner) -> Option<u64> {
         let row = self.get(learner.own).or_else(|| self.get(learner.prior))?;
         Some(2 * row.m / 1000)
@@ -67,19 +68,20 @@ impl Estimates {
         }
     }
 
+    #[inline]
     fn get(&self, id: EstimatorId) -> Option<&EstimateRow> {
         self.slots.get(self.find(id)?)
     }
 
+    #[inline]
     fn find(&self, id: EstimatorId) -> Option<u32> {
         self.index.find(tag(id.0), |slot| self.slots.get(slot).is_some_and(|row| row.id == id))
     }
 }
 
-/// m + 0.3 × (sample − m), rounded down.
+/// ⌊0.7 × m + 0.3 × sample⌋, by tenths, so that it stays within 64 bits.
 fn blend(m: u64, sample: u64) -> u64 {
-    let sum = u128::from(m) * 7 + u128::from(sample) * 3;
-    u64::try_from(sum / 10).unwrap_or(m)
+    m / 10 * 7 + sample / 10 * 3 + (m % 10 * 7 + sample % 10 * 3) / 10
 }
 
 impl PartialEq for Estimates {

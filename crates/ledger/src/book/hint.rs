@@ -15,16 +15,15 @@ use crate::units::{Micros, SECOND, signed, unsigned};
 /// Longest likely wait for a quota or concurrency account.
 const LIKELY_MAX: Micros = 60 * SECOND;
 
-/// Why `limit` has no room for `amount`.
+/// Why `limit` has no room for the demand.
 pub(super) fn kind(
     now: Micros,
     leg: &Leg,
     account: Option<&Account>,
     standing: &Standing,
-    amount: u64,
     limit: &Limit,
 ) -> DenyKind {
-    if amount > limit.ceiling {
+    if standing.demand() > limit.ceiling {
         return DenyKind::TooLarge;
     }
     let likely = |max: Micros| DenyKind::Busy(Wait { after: likely(account, max), firm: false });

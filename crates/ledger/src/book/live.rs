@@ -74,16 +74,19 @@ pub(crate) struct Lives {
 }
 
 impl Lives {
+    #[inline]
     pub(crate) fn find(&self, id: ReservationId, attempt: Attempt) -> Option<u32> {
         self.index.find(key_tag(id, attempt), |slot| {
             self.slots.get(slot).is_some_and(|live| live.id == id && live.attempt == attempt)
         })
     }
 
+    #[inline]
     pub(crate) fn get(&self, slot: u32) -> Option<&Live> {
         self.slots.get(slot)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Live> {
         self.slots.get_mut(slot)
     }
@@ -170,6 +173,7 @@ impl Lives {
 }
 
 /// Tag of a reservation; ids are counters, so they are mixed.
+#[inline]
 pub(crate) fn key_tag(id: ReservationId, attempt: Attempt) -> u32 {
     let low = u64::try_from(id.0 & u128::from(u64::MAX)).unwrap_or(0);
     let high = u64::try_from(id.0 >> 64).unwrap_or(0);

@@ -9,9 +9,9 @@ use super::live::Live;
 use super::{Book, hint};
 use crate::account::{Measure, Shape};
 use crate::command::{Estimator, Hold, Leg, Limit, OnExpiry, Periods, Reserve};
-use crate::event::{HeldLeg, Learner, Opened, PeriodOpened};
+use crate::event::{HeldLeg, Learner, Opened, PeriodOpened, PeriodRow};
 use crate::reply::DenyKind;
-use crate::units::{HELD_MAX, Micros, SECOND, signed, unsigned};
+use crate::units::{AMOUNT_MAX, HELD_MAX, Micros, SECOND, signed, unsigned};
 
 /// What was decided of one reserve. Kept by the book as scratch, so that deciding allocates nothing.
 #[derive(Clone, Debug, Default)]
@@ -36,11 +36,15 @@ pub(super) struct Standing {
     pub(super) held: i64,
     /// What the leg adds to held or posted.
     pub(super) fresh: u64,
+    /// `requests` that an earlier attempt has posted.
+    pub(super) carried: u64,
     /// What an ending attempt posts to the current bucket in the same step.
     pub(super) extra: u64,
     /// Smallest ceiling of the limits that speak.
     pub(super) ceiling: u64,
     pub(super) enforced: bool,
+    /// Number of the rate's current bucket.
+    pub(super) bucket: u64,
     /// End of the quota's period, UTC seconds.
     pub(super) period_end: u64,
 }
@@ -91,68 +95,58 @@ impl Book {
         plan: &mut Plan,
     ) -> Result<(), Recalendar> {
         let account = slot.and_then(|slot| self.accounts.get(slot));
-        let old = account.zip(slot).and_then(|(account, slot)| ending?.on(slot, account));
-        let place = place(now, leg, account, old.map(|old| old.leg)).ok_or(Recalendar)?;
+        let old = match (ending, account, slot) {
+            (Some(ending), Some(account), Some(slot)) => ending.on(slot, account),
+            _ => Old::default(),
+        };
+        let spot = spot(now, leg, account, old.place).ok_or(Recalendar)?;
         let slot = slot.unwrap_or_else(|| plan.open(self.accounts.vacant(plan.opened.len()), leg));
-        if leg.shape == Shape::Quota && account.is_none_or(|account| account.period(place.start).is_none()) {
-            plan.periods.push(PeriodOpened { slot, start: place.start, end: place.end });
+        if spot.opens {
+            plan.periods.push(PeriodOpened { slot, start: spot.start, end: spot.end });
         }
 
         let asks = Asks::of(&leg.limits);
-        let guess = plan.guess(self, &leg.estimator);
-        let output = asks.shrink(leg, guess.min(leg.cap));
+        let output = asks.shrink(leg, plan.guess(self, &leg.estimator).min(leg.cap));
         let expected = amount(leg.base, leg.per_output, output);
         let asked = if asks.worst { expected.max(leg.worst) } else { expected };
 
         let requests = leg.measure == Measure::Requests;
-        let carried = old.filter(|_| requests).map_or(0, |old| old.leg.decided);
-        let decided = asked.max(carried);
-        let fresh = decided - carried;
-        let (mut posted, mut held) =
-            account.map_or((0, 0), |account| (account.posted(now, place.start), account.held(place.start)));
-        let extra = old.filter(|_| !requests).map_or(0, |old| old.posted);
-        held = held.saturating_sub(old.map_or(0, |old| signed(old.leg.held)));
-        posted = posted.saturating_add(signed(extra));
-        plan.negative_held += u64::from(held < 0);
-
+        let decided = asked.max(old.carried);
         let standing = Standing {
-            posted,
-            held,
-            fresh,
-            extra,
+            posted: spot.posted.saturating_add(signed(old.posted)),
+            held: spot.held.saturating_sub(signed(old.held)),
+            fresh: decided - old.carried,
+            carried: old.carried,
+            extra: old.posted,
             ceiling: asks.ceiling,
             enforced: asks.enforced,
-            period_end: place.end,
+            bucket: spot.bucket,
+            period_end: spot.end,
         };
-        // Requests that an earlier attempt has posted ask for nothing more.
-        let asks_more = fresh > 0 || carried == 0;
-        let total = standing.total();
-        let no_room = |limit: &Limit| asks_more && (total > signed(limit.ceiling) || decided > limit.ceiling);
-        if asks.enforced && (total > signed(asks.ceiling) || decided > asks.ceiling) {
-            for limit in leg.limits.iter().filter(|limit| !limit.shadow) {
-                if no_room(limit) {
-                    let kind = hint::kind(now, leg, account, &standing, decided, limit);
-                    plan.blocks.push(Block { leg: index, limit: *limit, amount: decided, kind });
-                }
+        if asks.enforced && standing.lacks_room(asks.ceiling) {
+            for limit in leg.limits.iter().filter(|limit| !limit.shadow && standing.lacks_room(limit.ceiling))
+            {
+                let kind = hint::kind(now, leg, account, &standing, limit);
+                plan.blocks.push(Block { leg: index, limit: *limit, amount: decided, kind });
             }
         }
-        let room_to_hold = HELD_MAX.saturating_sub(unsigned(held));
+        plan.negative_held += u64::from(standing.held < 0);
         plan.standings.push(standing);
         plan.legs.push(HeldLeg {
             slot,
             at_worst: asks.worst,
             charge: asks.charge,
             refund_failed: leg.refund_failed,
-            shadow_denied: leg.limits.iter().any(|limit| limit.shadow && no_room(limit)),
-            place: place.start,
+            shadow_denied: asks.shadow && standing.lacks_room_of_shadow(&leg.limits),
+            place: spot.start,
             base: leg.base,
             per_output: leg.per_output,
             cap: leg.cap,
             worst: leg.worst,
             output,
-            held: if requests { 0 } else { decided.min(room_to_hold) },
+            held: if requests { 0 } else { decided.min(HELD_MAX.saturating_sub(unsigned(standing.held))) },
             decided,
-            carried,
+            carried: old.carried,
             hard_ceiling: asks.hard,
         });
         Ok(())
@@ -177,6 +171,7 @@ impl Plan {
     }
 
     /// Expected output before any bound. Legs of one call nearly always share an estimator: it is looked up once.
+    #[inline]
     fn guess(&mut self, book: &Book, estimator: &Estimator) -> u64 {
         let Estimator::Ema { own, prior, first } = *estimator else {
             return match *estimator {
@@ -185,7 +180,7 @@ impl Plan {
             };
         };
         let learner = Learner { own, prior };
-        let known = self.learners.iter().position(|other| *other == learner);
+        let known = self.learners.iter().rposition(|other| *other == learner);
         if let Some(guess) = known.and_then(|at| self.guesses.get(at)) {
             return guess.unwrap_or(first);
         }
@@ -198,119 +193,188 @@ impl Plan {
 
 impl Standing {
     /// Everything the leg would share the account with, and the leg; a negative held counts as zero (L11).
+    #[inline]
     pub(super) fn total(&self) -> i64 {
         self.posted.saturating_add(self.held.max(0)).saturating_add(signed(self.fresh))
+    }
+
+    /// What the leg asks for in all.
+    #[inline]
+    pub(super) fn demand(&self) -> u64 {
+        self.carried + self.fresh
+    }
+
+    /// Requests that an earlier attempt has posted ask for nothing more.
+    #[inline]
+    fn lacks_room(&self, ceiling: u64) -> bool {
+        (self.fresh > 0 || self.carried == 0) && (self.total() > signed(ceiling) || self.demand() > ceiling)
+    }
+
+    fn lacks_room_of_shadow(&self, limits: &[Limit]) -> bool {
+        limits.iter().any(|limit| limit.shadow && self.lacks_room(limit.ceiling))
     }
 
     /// Left under the ceilings of the enforced limits.
     pub(super) fn room(&self) -> u64 {
         if !self.enforced {
-            return crate::units::AMOUNT_MAX;
+            return AMOUNT_MAX;
         }
         unsigned(signed(self.ceiling).saturating_sub(self.posted).saturating_sub(self.held.max(0)))
     }
 }
 
-/// A leg of the ending attempt on the same account, and what it posts there.
-#[derive(Clone, Copy)]
-struct OldLeg<'a> {
-    leg: &'a HeldLeg,
+/// What the ending attempt has on the same account; nothing in a plain reserve.
+#[derive(Clone, Copy, Default)]
+struct Old {
+    /// Bucket or period that its leg named.
+    place: Option<u64>,
+    held: u64,
+    /// What it posts there now.
     posted: u64,
+    /// `requests` it has posted.
+    carried: u64,
 }
 
-impl<'a> Ending<'a> {
-    fn on(self, slot: u32, account: &Account) -> Option<OldLeg<'a>> {
-        let at = self.live.legs.iter().position(|leg| leg.slot == slot)?;
-        let leg = self.live.legs.get(at)?;
+impl Ending<'_> {
+    fn on(self, slot: u32, account: &Account) -> Old {
+        let Some((at, leg)) = self.live.legs.iter().enumerate().find(|(_, leg)| leg.slot == slot) else {
+            return Old::default();
+        };
         // A period that is gone can not be named again.
         if matches!(account.sides, Sides::Quota(_)) && account.period(leg.place).is_none() {
-            return None;
+            return Old::default();
         }
-        let counts = !matches!(account.measure, Measure::Requests | Measure::Concurrency);
-        let posted = self.actual.filter(|_| counts).and_then(|actual| actual.get(at));
-        Some(OldLeg { leg, posted: posted.copied().unwrap_or(0) })
+        let (held, place) = (leg.held, Some(leg.place));
+        match account.measure {
+            Measure::Requests => Old { place, held, posted: 0, carried: leg.decided },
+            Measure::Concurrency => Old { place, held, posted: 0, carried: 0 },
+            _ => {
+                let posted = self.actual.and_then(|actual| actual.get(at)).copied().unwrap_or(0);
+                Old { place, held, posted, carried: 0 }
+            }
+        }
     }
 }
 
 /// What the limits of a leg ask for together. Those that are enforced speak; the shadow ones only if none is.
 struct Asks {
     enforced: bool,
+    shadow: bool,
     worst: bool,
     charge: bool,
     ceiling: u64,
     /// Smallest hard ceiling; `u64::MAX`: none.
     hard: u64,
-    /// Smallest soft ceiling.
-    soft: Option<u64>,
+    /// Smallest soft ceiling; `u64::MAX`: none.
+    soft: u64,
 }
 
 impl Asks {
+    #[inline]
     fn of(limits: &[Limit]) -> Self {
-        let enforced = limits.iter().any(|limit| !limit.shadow);
-        let mut asks =
-            Self { enforced, worst: false, charge: false, ceiling: u64::MAX, hard: u64::MAX, soft: None };
-        for limit in limits.iter().filter(|limit| limit.shadow != enforced) {
-            asks.worst |= limit.hold == Hold::Worst;
-            asks.charge |= limit.on_expiry == OnExpiry::Charge;
-            asks.ceiling = asks.ceiling.min(limit.ceiling);
-            if enforced && limit.hard {
-                asks.hard = asks.hard.min(limit.ceiling);
-            } else if enforced {
-                asks.soft = Some(asks.soft.map_or(limit.ceiling, |soft| soft.min(limit.ceiling)));
-            }
+        let (mut asks, mut unheard) = (Self::NOTHING, Self::NOTHING);
+        for limit in limits {
+            let speaker = if limit.shadow {
+                asks.shadow = true;
+                &mut unheard
+            } else {
+                asks.enforced = true;
+                &mut asks
+            };
+            speaker.worst |= limit.hold == Hold::Worst;
+            speaker.charge |= limit.on_expiry == OnExpiry::Charge;
+            speaker.ceiling = speaker.ceiling.min(limit.ceiling);
+            let strictest = if limit.hard { &mut speaker.hard } else { &mut speaker.soft };
+            *strictest = limit.ceiling.min(*strictest);
         }
-        asks
+        if asks.enforced {
+            return asks;
+        }
+        Self { shadow: true, hard: u64::MAX, soft: u64::MAX, ..unheard }
     }
 
+    const NOTHING: Self = Self {
+        enforced: false,
+        shadow: false,
+        worst: false,
+        charge: false,
+        ceiling: u64::MAX,
+        hard: u64::MAX,
+        soft: u64::MAX,
+    };
+
     /// L15: on a soft limit the expected output is at most what an empty window has room for.
+    #[inline]
     fn shrink(&self, leg: &Leg, output: u64) -> u64 {
-        match self.soft {
-            Some(soft) if leg.per_output > 0 => {
-                output.min((soft * 1000).saturating_sub(leg.base) / leg.per_output)
-            }
-            _ => output,
+        // Most ceilings are far above the demand; only near ones are worth a division.
+        let most = self.soft.saturating_mul(1000);
+        if leg.per_output == 0 || leg.base.saturating_add(leg.per_output.saturating_mul(output)) <= most {
+            return output;
         }
+        most.saturating_sub(leg.base) / leg.per_output
     }
 }
 
 /// ⌈(base + per_output × output) / 1000⌉.
+#[inline]
 pub(super) fn amount(base: u64, per_output: u64, output: u64) -> u64 {
     base.saturating_add(per_output.saturating_mul(output)).div_ceil(1000)
 }
 
-/// The bucket or period of a leg.
-struct Place {
+/// The bucket or period of a leg, and how it stands.
+#[derive(Default)]
+struct Spot {
     start: u64,
+    /// End of the period.
     end: u64,
+    bucket: u64,
+    posted: i64,
+    held: i64,
+    /// The period is not open yet.
+    opens: bool,
 }
 
-fn place(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<&HeldLeg>) -> Option<Place> {
-    match leg.shape {
-        Shape::Concurrency => Some(Place { start: 0, end: 0 }),
-        Shape::Rate { width, .. } => {
-            let start = match (old, account.map(|account| &account.sides)) {
-                (Some(old), _) if leg.measure == Measure::Requests => old.place,
-                (_, Some(Sides::Rate { ring, .. })) => ring.at(now).bucket,
-                _ => now / width.max(1),
+#[inline]
+fn spot(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<u64>) -> Option<Spot> {
+    match (leg.shape, account.map(|account| &account.sides)) {
+        (Shape::Rate { .. }, Some(Sides::Rate { ring, held })) => {
+            let at = ring.at(now);
+            let taken = old.filter(|_| leg.measure == Measure::Requests);
+            let start = taken.unwrap_or(at.bucket);
+            let posted = signed(ring.posted(at));
+            Some(Spot { start, bucket: at.bucket, posted, held: *held, ..Spot::default() })
+        }
+        (Shape::Rate { width, .. }, _) => {
+            let bucket = now / width.max(1);
+            Some(Spot { start: bucket, bucket, ..Spot::default() })
+        }
+        (Shape::Quota, sides) => {
+            let periods: &[PeriodRow] = match sides {
+                Some(Sides::Quota(periods)) => periods,
+                _ => &[],
             };
-            Some(Place { start, end: 0 })
+            let kept = |start| periods.iter().rev().find(|period| period.start == start);
+            let named = old.and_then(kept);
+            let (start, end) = match named {
+                Some(period) => (period.start, period.end),
+                None => period(now, leg.periods, periods.last())?,
+            };
+            let (posted, held) = kept(start).map_or((0, 0), |period| (period.posted, period.held));
+            Some(Spot { start, end, bucket: 0, posted, held, opens: kept(start).is_none() })
         }
-        Shape::Quota => {
-            let named = old.zip(account).and_then(|(old, account)| account.period(old.place));
-            let newest = account.and_then(Account::newest);
-            match named {
-                Some(period) => Some(Place { start: period.start, end: period.end }),
-                None => period(now, leg.periods, newest.map(|period| (period.start, period.end))),
-            }
+        (Shape::Concurrency, Some(Sides::Concurrency { held })) => {
+            Some(Spot { held: *held, ..Spot::default() })
         }
+        (Shape::Concurrency, _) => Some(Spot::default()),
     }
 }
 
 /// L12: the period that contains `now`, never one older than the account's newest.
-fn period(now: Micros, periods: Periods, newest: Option<(u64, u64)>) -> Option<Place> {
+#[inline]
+fn period(now: Micros, periods: Periods, newest: Option<&PeriodRow>) -> Option<(u64, u64)> {
     let starts = match periods {
         Periods::None => return None,
-        Periods::Lifetime => return Some(Place { start: 0, end: u64::MAX }),
+        Periods::Lifetime => return Some((0, u64::MAX)),
         Periods::Calendar(starts) => starts,
     };
     let second = now / SECOND;
@@ -318,9 +382,9 @@ fn period(now: Micros, periods: Periods, newest: Option<(u64, u64)>) -> Option<P
         starts.iter().zip(starts.iter().skip(1)).find(|(start, end)| (**start..**end).contains(&second));
     let (start, end) = named.map(|(start, end)| (*start, *end))?;
     match newest {
-        Some((newest, end)) if newest > start => {
-            starts.iter().take(3).any(|start| *start == newest).then_some(Place { start: newest, end })
+        Some(newest) if newest.start > start => {
+            starts.iter().take(3).any(|start| *start == newest.start).then_some((newest.start, newest.end))
         }
-        _ => Some(Place { start, end }),
+        _ => Some((start, end)),
     }
 }

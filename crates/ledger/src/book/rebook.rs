@@ -78,7 +78,7 @@ impl Book {
         log.append(&event).map_err(|_| Refusal::LogFull)?;
         self.apply(&event);
         self.alarms.dropped_refunds += dropped;
-        Ok((self.admitted(now, reserve), Some(settled)))
+        Ok((self.admitted(now, reserve, plan), Some(settled)))
     }
 
     /// Attempt n is not live.

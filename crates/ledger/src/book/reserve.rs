@@ -1,14 +1,15 @@
 //! `reserve`: hold a call's demand on every leg, or on none (L1), and answer a repeat as the first time (L2).
 
 use super::Book;
+use super::account::until;
 use super::hint;
 use super::live::Live;
-use super::plan::{self, Block, Plan, Recalendar};
-use crate::account::Measure;
+use super::plan::{self, Block, Plan, Recalendar, Standing};
+use crate::account::{Measure, Shape};
 use crate::command::{Leg, Reserve};
 use crate::event::{DeniedPost, Event, HeldLeg, Log, Reserved};
 use crate::reply::{Denial, DenyKind, LegReceipt, Receipt, Refusal, Verdict};
-use crate::units::{DUE_MAX, Micros};
+use crate::units::{DUE_MAX, Micros, signed};
 
 impl Book {
     /// Hold the demand of one call, all or nothing.
@@ -41,7 +42,7 @@ impl Book {
         let event = Event::Reserved(self.reserved(now, cmd, plan));
         log.append(&event).map_err(|_| Refusal::LogFull)?;
         self.apply(&event);
-        Ok(self.admitted(now, cmd))
+        Ok(self.admitted(now, cmd, plan))
     }
 
     /// What a planned reserve will write.
@@ -71,11 +72,38 @@ impl Book {
         Some(Verdict::Ended(tomb.end))
     }
 
-    /// The answer to a reserve that was just applied.
-    pub(super) fn admitted(&self, now: Micros, cmd: &Reserve) -> Verdict {
-        let live = self.lives.find(cmd.id, cmd.attempt).and_then(|slot| self.lives.get(slot));
-        let receipt = live.map(|live| self.receipt(now, cmd, live));
-        Verdict::Admit(receipt.unwrap_or(Receipt { id: cmd.id, attempt: cmd.attempt, now, legs: Vec::new() }))
+    /// The answer to a reserve that was just applied, from what was planned.
+    pub(super) fn admitted(&self, now: Micros, cmd: &Reserve, plan: &Plan) -> Verdict {
+        let receipt = |((leg, held), standing): ((&Leg, &HeldLeg), &Standing)| {
+            let held_total = standing.held.saturating_add(signed(held.held));
+            let posts = if leg.measure == Measure::Requests { standing.fresh } else { 0 };
+            let reset = match leg.shape {
+                Shape::Concurrency => 0,
+                Shape::Quota => until(now, standing.period_end),
+                // Something is posted now, or will be.
+                Shape::Rate { buckets, width, .. } if held_total > 0 || posts > 0 => {
+                    let empty = standing.bucket.saturating_add(u64::from(buckets)).saturating_mul(width);
+                    empty.saturating_sub(now)
+                }
+                Shape::Rate { .. } => {
+                    self.accounts.get(held.slot).map_or(0, |account| account.reset(now, held.place))
+                }
+            };
+            LegReceipt {
+                account: leg.account,
+                place: held.place,
+                expected: plan::amount(held.base, held.per_output, held.output),
+                held: held.held,
+                output: held.output,
+                ceiling: standing.ceiling,
+                posted: standing.posted.saturating_add(signed(posts)),
+                held_total,
+                reset,
+                shadow_denied: held.shadow_denied,
+            }
+        };
+        let legs = cmd.legs.iter().zip(&plan.legs).zip(&plan.standings).map(receipt).collect();
+        Verdict::Admit(Receipt { id: cmd.id, attempt: cmd.attempt, now, legs })
     }
 
     pub(super) fn denial(&self, now: Micros, cmd: &Reserve, plan: &Plan) -> Option<Denial> {
@@ -90,7 +118,7 @@ impl Book {
         hint::denial(plan, cmd, |block| reset(block).unwrap_or(0), self.due(now, DUE_MAX))
     }
 
-    /// Post the denied demand of limits that count denials, once per account and bucket.
+    /// Post the denied demand of limits that count denials, once per account and bucket; restart rings in the way.
     fn count_denied(&mut self, now: Micros, plan: &Plan, log: &mut impl Log) -> Result<(), Refusal> {
         let mut posts: Vec<DeniedPost> = Vec::new();
         for block in plan.blocks.iter().filter(|block| block.limit.count_denied) {
@@ -102,6 +130,13 @@ impl Book {
             let counted = self.accounts.get(leg.slot).is_none_or(|account| account.counted_denial(now));
             if !counted && posts.iter().all(|post| post.slot != leg.slot) {
                 posts.push(DeniedPost { slot: leg.slot, amount: standing.fresh });
+            }
+        }
+        // A ring that the clock left far ahead restarts when it is written (L12), and a denial would never write it.
+        for leg in plan.blocks.iter().filter_map(|block| plan.legs.get(block.leg)) {
+            let restarts = self.accounts.get(leg.slot).is_some_and(|account| account.restarts(now));
+            if restarts && posts.iter().all(|post| post.slot != leg.slot) {
+                posts.push(DeniedPost { slot: leg.slot, amount: 0 });
             }
         }
         if posts.is_empty() {
@@ -153,6 +188,11 @@ impl Book {
 }
 
 impl super::account::Account {
+    /// The next write restarts the ring.
+    fn restarts(&self, now: Micros) -> bool {
+        matches!(&self.sides, super::account::Sides::Rate { ring, .. } if ring.restarts(now))
+    }
+
     /// A denial has been posted in the current bucket, or there is no bucket to post it to.
     fn counted_denial(&self, now: Micros) -> bool {
         let super::account::Sides::Rate { ring, .. } = &self.sides else { return true };

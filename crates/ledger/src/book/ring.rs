@@ -66,6 +66,7 @@ impl Ring {
     }
 
     /// How the ring stands at `now`.
+    #[inline]
     pub(crate) fn at(&self, now: Micros) -> At {
         let start = self.newest.saturating_mul(self.width);
         // The common case costs no division.
@@ -83,7 +84,13 @@ impl Ring {
         At { bucket: self.newest, gone: 0, inside: 0, restart: false }
     }
 
+    /// The clock has stepped back so far that the next write restarts the ring.
+    pub(crate) fn restarts(&self, now: Micros) -> bool {
+        self.at(now).restart
+    }
+
     /// Posted in the window, by the ring's weights, rounded up.
+    #[inline]
     pub(crate) fn posted(&self, at: At) -> u64 {
         let (sum, decay) = self.sums(at);
         match self.weights {
@@ -138,6 +145,7 @@ impl Ring {
     }
 
     /// Make the bucket of `now` the newest; true if the ring had to restart.
+    #[inline]
     pub(crate) fn advance(&mut self, now: Micros) -> bool {
         let at = self.at(now);
         if at.restart {
@@ -160,6 +168,7 @@ impl Ring {
     }
 
     /// Post to the newest bucket; the part that did not fit below 2^53.
+    #[inline]
     pub(crate) fn post(&mut self, amount: u64) -> u64 {
         let taken = amount.min(AMOUNT_MAX - self.sum);
         self.set(self.head, self.cell(self.head) + taken);
@@ -209,6 +218,7 @@ impl Ring {
     }
 
     /// Sum and decayed sum at a time.
+    #[inline]
     fn sums(&self, at: At) -> (u64, u64) {
         if at.restart {
             return (self.sum, self.sum * u64::from(self.buckets));
@@ -225,6 +235,7 @@ impl Ring {
     }
 
     /// Amount of the bucket that is `age` buckets older than the current one at a time.
+    #[inline]
     fn amount(&self, at: At, age: u8) -> u64 {
         match (at.restart, age.checked_sub(at.gone)) {
             (true, _) => {
@@ -262,10 +273,12 @@ impl Ring {
     }
 
     /// Index of the cell that is `age` older than the newest.
+    #[inline]
     fn index(&self, age: u8) -> u8 {
         if age <= self.head { self.head - age } else { (self.head + self.buckets).saturating_sub(age) }
     }
 
+    #[inline]
     fn cell(&self, index: u8) -> u64 {
         match &self.cells {
             Cells::None => 0,
@@ -274,6 +287,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn set(&mut self, index: u8, amount: u64) {
         if matches!(self.cells, Cells::None) {
             if amount == 0 {

@@ -16,10 +16,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    #[inline]
     pub(crate) fn get(&self, slot: u32) -> Option<&T> {
         self.slots.get(index(slot)).and_then(Option::as_ref)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.slots.get_mut(index(slot)).and_then(Option::as_mut)
     }
@@ -79,10 +81,12 @@ impl<T> Slab<T> {
     }
 }
 
+#[inline]
 fn index(slot: u32) -> usize {
     usize::try_from(slot).unwrap_or(usize::MAX)
 }
 
+#[inline]
 fn slot(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

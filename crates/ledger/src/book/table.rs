@@ -23,6 +23,7 @@ pub(crate) struct Table {
 }
 
 /// A tag from an already uniform digest or a counter.
+#[inline]
 pub(crate) fn tag(digest: u64) -> u32 {
     // The multiplication spreads counters; the upper half of the product depends on all bits below.
     let mixed = digest.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -31,6 +32,7 @@ pub(crate) fn tag(digest: u64) -> u32 {
 
 impl Table {
     /// The slot under `tag` that `is` recognises.
+    #[inline]
     pub(crate) fn find(&self, tag: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = self.home(tag);
         // An empty table has no cell, so `get` ends the loop.
@@ -44,6 +46,11 @@ impl Table {
             at = self.after(at);
         }
         None
+    }
+
+    /// Slots in the table.
+    pub(crate) fn count(&self) -> usize {
+        self.full
     }
 
     /// Add a slot that is not in the table.
@@ -98,24 +105,29 @@ impl Table {
         self.set(at, cell);
     }
 
+    #[inline]
     fn set(&mut self, at: usize, cell: Cell) {
         if let Some(place) = self.cells.get_mut(at) {
             *place = cell;
         }
     }
 
+    #[inline]
     fn home(&self, tag: u32) -> usize {
         usize::try_from(tag).unwrap_or(0) & self.mask()
     }
 
+    #[inline]
     fn after(&self, at: usize) -> usize {
         (at + 1) & self.mask()
     }
 
+    #[inline]
     fn distance(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & self.mask()
     }
 
+    #[inline]
     fn mask(&self) -> usize {
         self.cells.len().wrapping_sub(1)
     }

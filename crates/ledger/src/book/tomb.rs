@@ -78,6 +78,7 @@ pub(crate) struct Tombs {
 
 impl Tombs {
     /// The tombstone, unless it is old enough to be forgotten.
+    #[inline]
     pub(crate) fn find(&self, id: ReservationId, attempt: Attempt, steady: Micros) -> Option<&Tomb> {
         let number = self.number(id, attempt)?;
         self.queue.get(self.position(number)).filter(|tomb| !is_over(tomb, steady))
@@ -128,6 +129,7 @@ impl Tombs {
         u32::try_from(number).unwrap_or(0)
     }
 
+    #[inline]
     fn position(&self, number: u32) -> usize {
         let wrap = u64::from(u32::MAX);
         let ahead = (u64::from(number) + wrap - u64::from(self.first)) % wrap;

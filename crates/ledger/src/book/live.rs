@@ -74,6 +74,11 @@ pub(crate) struct Lives {
 }
 
 impl Lives {
+    /// Live reservations.
+    pub(crate) fn count(&self) -> usize {
+        self.index.count()
+    }
+
     #[inline]
     pub(crate) fn find(&self, id: ReservationId, attempt: Attempt) -> Option<u32> {
         self.index.find(key_tag(id, attempt), |slot| {

@@ -132,6 +132,11 @@ impl Book {
         Some((period.posted, period.held))
     }
 
+    /// How much is kept: live reservations, tombstones, accounts. Costs nothing.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        (self.lives.count(), self.tombs.count(), self.accounts.count())
+    }
+
     pub fn alarms(&self) -> &Alarms {
         &self.alarms
     }

@@ -77,6 +77,11 @@ pub(crate) struct Tombs {
 }
 
 impl Tombs {
+    /// Tombstones kept, those that prune has not come to included.
+    pub(crate) fn count(&self) -> usize {
+        self.queue.len()
+    }
+
     /// The tombstone, unless it is old enough to be forgotten.
     #[inline]
     pub(crate) fn find(&self, id: ReservationId, attempt: Attempt, steady: Micros) -> Option<&Tomb> {

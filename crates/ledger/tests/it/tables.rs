@@ -460,13 +460,14 @@ fn l12_a_ring_stands_still_or_restarts() {
         1000 reserve 2 rpm => admit 0
         930  reserve 3 rpm => admit 0                  # 7 buckets back: stands still
         930  reserve 4 rpm => deny rpm busy 40 likely  # clamped to the ring, so no more than likely
-        100  reserve 4 rpm => deny rpm busy 40 firm    # 90 buckets back: the ring would restart here
-        100  book rpm      => posted 3 held 0
-        140  reserve 4 rpm => deny rpm busy 40 firm    # nothing was written by the denials
-        1039 reserve 4 rpm => deny rpm busy 1 firm
-        1040 reserve 4 rpm => admit 0
-        100  reserve 5 rpm => admit 0
+        100  reserve 4 rpm => deny rpm busy 40 firm    # 90 buckets back: restarts, also on a denial
         100  alarm ring_restarts => 1
+        100  book rpm      => posted 3 held 0
+        139  reserve 4 rpm => deny rpm busy 1 firm
+        140  reserve 4 rpm => admit 0
+        1000 reserve 5 rpm => admit 0
+        100  reserve 6 rpm => admit 0
+        100  alarm ring_restarts => 2
         139  book rpm      => posted 2 held 0
         140  book rpm      => posted 0 held 0
         ",

@@ -11,6 +11,8 @@ use serde_json::Value;
 pub const LIMIT: Duration = Duration::from_secs(20);
 const HEADERS_MAX: usize = 128;
 const READ_BYTES: usize = 16 * 1024;
+/// Relayed in the pieces in which it was sent, so no chunk framing stands inside.
+const EVENT: &[u8] = b"\ndata:";
 
 #[derive(Debug, Clone)]
 pub struct Answer {
@@ -84,6 +86,17 @@ impl Connection {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("no {mark:?} in {text:?}")));
             }
         }
+    }
+
+    /// Reads until so many lines of an event stream have been received that begin with `data:`; nothing is consumed.
+    pub fn read_events(&mut self, count: usize) -> io::Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while self.ahead.windows(EVENT.len()).filter(|bytes| *bytes == EVENT).count() < count {
+            if self.more(deadline)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
     }
 
     /// The next answer. An error is a connection that broke within the head, or silence beyond the limit.

@@ -1,4 +1,4 @@
-//! The official SDKs, run as a user would: from a virtual environment, in a process of their own.
+//! Python scripts, each in a process of its own: the official SDKs, run as a user would, and the reader of the journal.
 //!
 //! Invariant: the SDKs are unmodified and pinned in `python/requirements.txt`. The environment is made by
 //! `cargo xtask setup`; where it is missing, a test fails and says so.
@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Set by the test runner; else `e2e-venv` in the target folder is used.
@@ -18,13 +19,18 @@ pub fn sdk(case: &str, base_url: &str, api_key: &str, more: &[&str]) -> Value {
 
 /// Runs the cases one after another in one process, as the SDKs take seconds to load.
 pub fn sdk_many(cases: &[&str], base_url: &str, api_key: &str, more: &[&str]) -> Vec<Value> {
-    let case = cases.join(" ");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join("sdk.py");
+    let mut args = cases.to_vec();
+    args.extend(["--base-url", base_url, "--key", api_key]);
+    args.extend(more);
+    run("sdk.py", &args)
+}
+
+/// What a script of `python/` prints as JSON.
+pub fn run<T: DeserializeOwned>(script: &str, args: &[&str]) -> T {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script);
     let output = Command::new(interpreter())
-        .arg(script)
-        .args(cases)
-        .args(["--base-url", base_url, "--key", api_key])
-        .args(more)
+        .arg(path)
+        .args(args)
         .stdin(Stdio::null())
         // A proxy of the surroundings must not come between.
         .env("NO_PROXY", "*")
@@ -32,10 +38,10 @@ pub fn sdk_many(cases: &[&str], base_url: &str, api_key: &str, more: &[&str]) ->
     match output {
         Ok(output) if output.status.success() => match serde_json::from_slice(&output.stdout) {
             Ok(value) => value,
-            Err(error) => fail(&format!("{case}: {error}: {}", String::from_utf8_lossy(&output.stdout))),
+            Err(error) => fail(&format!("{script}: {error}: {}", String::from_utf8_lossy(&output.stdout))),
         },
-        Ok(output) => fail(&format!("{case}: {}", String::from_utf8_lossy(&output.stderr))),
-        Err(error) => fail(&format!("{case}: {error}")),
+        Ok(output) => fail(&format!("{script}: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => fail(&format!("{script}: {error}")),
     }
 }
 

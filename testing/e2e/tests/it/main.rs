@@ -3,8 +3,10 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "test code: a panic is a failed test"
 )]
 
 mod calls;
 mod sdk_and_provider;
+mod trace;

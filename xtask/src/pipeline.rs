@@ -1,6 +1,6 @@
 //! All tests, in the order in which a failure costs least: what is quick and often wrong comes first.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::repo::Repo;
 use crate::run::{Console, in_ci, output};
@@ -23,6 +23,7 @@ pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
     }
     console.step("format", || cargo(&["fmt", "--all", "--check"]))?;
     console.step("tidy", || tidy::tidy(repo, console))?;
+    console.step("lock file", || lock_file(repo, console))?;
     console.step("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     // One build for programs and tests: other selections of packages would build dependencies anew.
     console.step("build", || cargo(&["build", "--workspace", "--bins", "--tests"]))?;
@@ -42,6 +43,19 @@ pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
 
 /// Packages whose tests take minutes or need the built program.
 const SLOW: [&str; 2] = ["tollbook-e2e", "tollbook-sim"];
+
+/// Cargo mends a stale lock file silently; then CI would test other versions than a clone gets later.
+fn lock_file(repo: &Repo, console: &Console) -> Result<()> {
+    let unchanged =
+        output(repo.command("git").args(["diff", "--exit-code", "HEAD", "--", "Cargo.lock"])).is_ok();
+    if !unchanged && in_ci() {
+        bail!("Cargo.lock is not what cargo makes of the manifests: commit it with them");
+    }
+    if !unchanged {
+        console.line("    note: Cargo.lock has changed and is not committed; CI will refuse that");
+    }
+    Ok(())
+}
 
 /// Licences, bans and sources; advisories too where their database can be fetched.
 fn deny(repo: &Repo, console: &Console) -> Result<()> {

@@ -13,6 +13,7 @@ use crate::run::Console;
 
 mod code;
 mod documents;
+mod metrics;
 mod pure;
 mod rooms;
 mod scan;
@@ -62,7 +63,7 @@ impl Tree {
 
 type Check = fn(&Tree, &mut Vec<Finding>);
 
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("rooms and arrows", rooms::arrows),
     ("drivers behind their ports", rooms::drivers),
     ("manifests", rooms::manifests),
@@ -77,6 +78,7 @@ const CHECKS: [(&str, Check); 14] = [
     ("no machine paths", documents::machine_paths),
     ("no registry hosts", documents::registry_hosts),
     ("rules and their tests", spec::rules),
+    ("metrics", metrics::set),
 ];
 
 /// `cargo xtask tidy`.

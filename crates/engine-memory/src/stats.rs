@@ -16,6 +16,11 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Bytes of disk the segments take.
     pub disk_bytes: u64,
+    /// Reservations that hold something.
+    pub live: u64,
+    /// Ended reservations still remembered.
+    pub tombstones: u64,
+    pub accounts: u64,
     /// Ended calls that wait for the journal's store.
     pub journal_records: u64,
     pub journal_bytes: u64,
@@ -55,6 +60,10 @@ impl Stats {
             stats.journal_records += state.journal.len() as u64;
             stats.journal_bytes += state.journal.bytes() as u64;
             stats.unbooked += state.unbooked;
+            let (live, tombstones, accounts) = state.book.sizes();
+            stats.live += live as u64;
+            stats.tombstones += tombstones as u64;
+            stats.accounts += accounts as u64;
             stats.alarms = sum(stats.alarms, *state.book.alarms());
         }
         stats

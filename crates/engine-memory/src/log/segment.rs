@@ -41,19 +41,27 @@ pub(crate) struct SegmentWriter {
     mapped: Arc<Mapped>,
     /// Bytes written, the header included.
     len: usize,
+    /// Bytes that are in the page cache; never behind `len`.
+    warm: usize,
 }
+
+/// How much is brought into the page cache at a time. Writing zeros over a stretch costs a sixth of what the page
+/// faults of reading it would, the more so the longer it is; 256 KiB take some 50 µs.
+const WARM: usize = 256 * 1024;
+static ZEROS: [u8; WARM] = [0; WARM];
 
 impl SegmentWriter {
     /// Creates, allocates and maps a new file with its header.
     pub(crate) fn create(path: &Path, header: &Header, size: usize) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         let made = allocate(&file, size)
+            .and_then(|()| write_zeros(&file, 0, size.min(WARM)))
             .and_then(|()| file.write_all_at(&header.encode(), 0))
             .and_then(|()| MmapOptions::new().len(size).map_raw(&file));
         match made {
             Ok(map) => {
                 let mapped = Arc::new(Mapped { map, file, path: path.to_owned(), seq: header.seq });
-                Ok(Self { mapped, len: HEADER })
+                Ok(Self { mapped, len: HEADER, warm: size.min(WARM) })
             }
             Err(error) => {
                 // Half a segment is of no use; the next attempt starts anew. A failed removal shows at that attempt.
@@ -73,6 +81,18 @@ impl SegmentWriter {
 
     pub(crate) fn room(&self) -> usize {
         self.mapped.size().saturating_sub(self.len)
+    }
+
+    /// Brings the next `bytes` into the page cache, so that copying them is no chain of page faults.
+    pub(crate) fn warm_up(&mut self, bytes: usize) -> io::Result<()> {
+        let wanted = self.len.saturating_add(bytes).min(self.mapped.size());
+        while self.warm < wanted {
+            // Behind everything that was copied: only this writer copies, and it copies below `warm`.
+            let stretch = self.mapped.size().saturating_sub(self.warm).min(WARM);
+            write_zeros(&self.mapped.file, self.warm, stretch)?;
+            self.warm += stretch;
+        }
+        Ok(())
     }
 
     /// Copies one frame behind the last one; false if there is no room, and then nothing was written.
@@ -134,19 +154,17 @@ fn allocate(file: &File, size: usize) -> io::Result<()> {
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len) {
         Ok(()) => Ok(()),
         // File systems without the call: writing zeros takes the space as well.
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => write_zeros(file, len),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => write_zeros(file, 0, size),
         Err(error) => Err(error.into()),
     }
 }
 
-fn write_zeros(file: &File, len: u64) -> io::Result<()> {
-    const CHUNK: usize = 64 * 1024;
-    let zeros = vec![0; CHUNK];
-    let mut at = 0;
-    while at < len {
-        let take = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
-        file.write_all_at(zeros.get(..take).unwrap_or_default(), at)?;
-        at += take as u64;
+fn write_zeros(file: &File, mut at: usize, len: usize) -> io::Result<()> {
+    let end = at.saturating_add(len);
+    while at < end {
+        let zeros = ZEROS.get(..end.saturating_sub(at).min(WARM)).unwrap_or_default();
+        file.write_all_at(zeros, at as u64)?;
+        at += zeros.len();
     }
     Ok(())
 }
@@ -178,6 +196,24 @@ mod tests {
     }
 
     #[test]
+    fn warming_up_leaves_what_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        let mut writer = SegmentWriter::create(&path, &header(), 3 * WARM + 100).unwrap();
+        let frame = [9; 1000];
+        let mut frames = 0;
+        while writer.room() >= frame.len() {
+            writer.warm_up(frame.len()).unwrap();
+            assert!(writer.append(&frame));
+            frames += 1;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(Header::decode(&bytes), Ok((header(), HEADER)));
+        assert!(bytes[HEADER..HEADER + frames * 1000].iter().all(|byte| *byte == 9));
+        assert!(bytes[HEADER + frames * 1000..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
     fn a_sealed_segment_is_cut_and_marked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.log");
@@ -201,7 +237,7 @@ mod tests {
     #[test]
     fn zeros_take_the_whole_space() {
         let file = tempfile::tempfile().unwrap();
-        write_zeros(&file, 200_000).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 200_000);
+        write_zeros(&file, 0, 600_000).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 600_000);
     }
 }

@@ -118,10 +118,8 @@ impl ShardLog {
         if need > PAYLOAD_MAX + FRAME_HEAD {
             return Err(Full);
         }
-        if need <= self.active.room() {
-            return Ok(());
-        }
-        self.roll().map_err(|error| {
+        let rolled = if need <= self.active.room() { Ok(()) } else { self.roll() };
+        rolled.and_then(|()| self.active.warm_up(need)).map_err(|error| {
             self.last_error = Some(error.to_string());
             self.starved = true;
             Full

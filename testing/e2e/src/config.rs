@@ -64,6 +64,15 @@ impl Config {
         self
     }
 
+    /// Appends to the list at a JSON pointer.
+    #[must_use]
+    pub fn push(mut self, pointer: &str, value: Value) -> Self {
+        if let Some(Value::Array(list)) = self.value.pointer_mut(pointer) {
+            list.push(value);
+        }
+        self
+    }
+
     /// Sets the value at a JSON pointer, whose parent must exist.
     #[must_use]
     pub fn set(mut self, pointer: &str, value: Value) -> Self {

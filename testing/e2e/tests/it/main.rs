@@ -8,5 +8,6 @@
 )]
 
 mod calls;
+mod endings;
 mod sdk_and_provider;
 mod trace;

@@ -9,7 +9,7 @@ use tollbook_wire::Dialect;
 
 use crate::headers::{X_REQUEST_ID, value};
 
-/// Names of one figure's three fields, and its name in the IETF fields.
+/// Names of one figure's three fields, and its name in the IETF fields. Constants: no name is checked at run time.
 struct Names {
     limit: HeaderName,
     remaining: HeaderName,
@@ -17,106 +17,83 @@ struct Names {
     short: &'static str,
 }
 
-const fn names(
-    limit: &'static str,
-    remaining: &'static str,
-    reset: &'static str,
-    short: &'static str,
-) -> Names {
-    Names {
-        limit: HeaderName::from_static(limit),
-        remaining: HeaderName::from_static(remaining),
-        reset: HeaderName::from_static(reset),
-        short,
-    }
-}
+const OPENAI_REQUESTS: Names = Names {
+    limit: HeaderName::from_static("x-ratelimit-limit-requests"),
+    remaining: HeaderName::from_static("x-ratelimit-remaining-requests"),
+    reset: HeaderName::from_static("x-ratelimit-reset-requests"),
+    short: "requests",
+};
+const OPENAI_LLM_TOKENS: Names = Names {
+    limit: HeaderName::from_static("x-ratelimit-limit-tokens"),
+    remaining: HeaderName::from_static("x-ratelimit-remaining-tokens"),
+    reset: HeaderName::from_static("x-ratelimit-reset-tokens"),
+    short: "tokens",
+};
+const ANTHROPIC_REQUESTS: Names = Names {
+    limit: HeaderName::from_static("anthropic-ratelimit-requests-limit"),
+    remaining: HeaderName::from_static("anthropic-ratelimit-requests-remaining"),
+    reset: HeaderName::from_static("anthropic-ratelimit-requests-reset"),
+    short: "requests",
+};
+const ANTHROPIC_LLM_TOKENS: Names = Names {
+    limit: HeaderName::from_static("anthropic-ratelimit-tokens-limit"),
+    remaining: HeaderName::from_static("anthropic-ratelimit-tokens-remaining"),
+    reset: HeaderName::from_static("anthropic-ratelimit-tokens-reset"),
+    short: "tokens",
+};
+const ANTHROPIC_INPUT: Names = Names {
+    limit: HeaderName::from_static("anthropic-ratelimit-input-tokens-limit"),
+    remaining: HeaderName::from_static("anthropic-ratelimit-input-tokens-remaining"),
+    reset: HeaderName::from_static("anthropic-ratelimit-input-tokens-reset"),
+    short: "input-tokens",
+};
+const ANTHROPIC_OUTPUT: Names = Names {
+    limit: HeaderName::from_static("anthropic-ratelimit-output-tokens-limit"),
+    remaining: HeaderName::from_static("anthropic-ratelimit-output-tokens-remaining"),
+    reset: HeaderName::from_static("anthropic-ratelimit-output-tokens-reset"),
+    short: "output-tokens",
+};
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// Requests and llm_tokens as OpenAI names them.
 fn openai(figures: &Figures) -> [Option<(Names, Figure)>; 2] {
-    let requests = figures.requests.map(|f| {
-        let n = names(
-            "x-ratelimit-limit-requests",
-            "x-ratelimit-remaining-requests",
-            "x-ratelimit-reset-requests",
-            "requests",
-        );
-        (n, f)
-    });
-    let llm_tokens = figures.llm_tokens.map(|f| {
-        let n = names(
-            "x-ratelimit-limit-tokens",
-            "x-ratelimit-remaining-tokens",
-            "x-ratelimit-reset-tokens",
-            "tokens",
-        );
-        (n, f)
-    });
-    [requests, llm_tokens]
+    [figures.requests.map(|f| (OPENAI_REQUESTS, f)), figures.llm_tokens.map(|f| (OPENAI_LLM_TOKENS, f))]
 }
 
 /// The same and the two sides, as Anthropic names them.
 fn anthropic(figures: &Figures) -> [Option<(Names, Figure)>; 4] {
-    let requests = figures.requests.map(|f| {
-        let n = names(
-            "anthropic-ratelimit-requests-limit",
-            "anthropic-ratelimit-requests-remaining",
-            "anthropic-ratelimit-requests-reset",
-            "requests",
-        );
-        (n, f)
-    });
-    let llm_tokens = figures.llm_tokens.map(|f| {
-        let n = names(
-            "anthropic-ratelimit-tokens-limit",
-            "anthropic-ratelimit-tokens-remaining",
-            "anthropic-ratelimit-tokens-reset",
-            "tokens",
-        );
-        (n, f)
-    });
-    let input = figures.input_llm_tokens.map(|f| {
-        let n = names(
-            "anthropic-ratelimit-input-tokens-limit",
-            "anthropic-ratelimit-input-tokens-remaining",
-            "anthropic-ratelimit-input-tokens-reset",
-            "input-tokens",
-        );
-        (n, f)
-    });
-    let output = figures.output_llm_tokens.map(|f| {
-        let n = names(
-            "anthropic-ratelimit-output-tokens-limit",
-            "anthropic-ratelimit-output-tokens-remaining",
-            "anthropic-ratelimit-output-tokens-reset",
-            "output-tokens",
-        );
-        (n, f)
-    });
-    [requests, llm_tokens, input, output]
+    [
+        figures.requests.map(|f| (ANTHROPIC_REQUESTS, f)),
+        figures.llm_tokens.map(|f| (ANTHROPIC_LLM_TOKENS, f)),
+        figures.input_llm_tokens.map(|f| (ANTHROPIC_INPUT, f)),
+        figures.output_llm_tokens.map(|f| (ANTHROPIC_OUTPUT, f)),
+    ]
 }
 
 /// Writes every figure there is. `at`: the time to count RFC 3339 resets from, UTC seconds; now if absent.
 pub(crate) fn write(out: &mut HeaderMap, dialect: Dialect, figures: &Figures, at: Option<u64>) {
-    let mut ietf = String::new();
-    let mut policy = String::new();
+    let mut ietf = String::with_capacity(96);
+    let mut policy = String::with_capacity(96);
     match dialect {
         Dialect::OpenAi => {
             for (names, figure) in openai(figures).into_iter().flatten() {
                 let reset = go_duration(Duration::from_micros(figure.reset));
-                write_one(out, &mut ietf, &mut policy, names, figure, &reset);
+                write_one(out, &mut ietf, &mut policy, names, figure, reset);
             }
         }
         Dialect::Anthropic => {
             let now = at.unwrap_or_else(wall_seconds);
             for (names, figure) in anthropic(figures).into_iter().flatten() {
                 let reset = rfc3339(now.saturating_add(figure.reset.div_ceil(1_000_000)));
-                write_one(out, &mut ietf, &mut policy, names, figure, &reset);
+                write_one(out, &mut ietf, &mut policy, names, figure, reset);
             }
         }
     }
     if !ietf.is_empty() {
-        out.insert(HeaderName::from_static("ratelimit"), value(&ietf));
-        out.insert(HeaderName::from_static("ratelimit-policy"), value(&policy));
+        out.insert(RATE_LIMIT, owned(ietf));
+        out.insert(RATE_LIMIT_POLICY, owned(policy));
     }
 }
 
@@ -126,25 +103,50 @@ fn write_one(
     policy: &mut String,
     names: Names,
     figure: Figure,
-    reset: &str,
+    reset: String,
 ) {
     out.insert(names.limit, HeaderValue::from(figure.ceiling));
     out.insert(names.remaining, HeaderValue::from(figure.remaining));
-    out.insert(names.reset, value(reset));
-    let comma = if ietf.is_empty() { "" } else { ", " };
+    out.insert(names.reset, owned(reset));
     let seconds = figure.reset.div_ceil(1_000_000);
-    // Writing to a String cannot fail.
-    let _ = write!(ietf, "{comma}\"{}\";r={};t={seconds}", names.short, figure.remaining);
-    let _ = write!(policy, "{comma}\"{}\";q={}", names.short, figure.ceiling);
-    if figure.window > 0 {
-        let _ = write!(policy, ";w={}", figure.window / 1_000_000);
+    for list in [&mut *ietf, &mut *policy] {
+        list.push_str(if list.is_empty() { "\"" } else { ", \"" });
+        list.push_str(names.short);
+        list.push('"');
     }
+    push_pair(ietf, ";r=", figure.remaining);
+    push_pair(ietf, ";t=", seconds);
+    push_pair(policy, ";q=", figure.ceiling);
+    if figure.window > 0 {
+        push_pair(policy, ";w=", figure.window / 1_000_000);
+    }
+}
+
+/// A name and a number, without the formatting machinery: this runs for every call.
+fn push_pair(out: &mut String, name: &str, mut number: u64) {
+    out.push_str(name);
+    let mut digits = ['0'; 20];
+    let mut count = 0;
+    for digit in &mut digits {
+        *digit = u32::try_from(number % 10).ok().and_then(|d| char::from_digit(d, 10)).unwrap_or('0');
+        number /= 10;
+        count += 1;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend(digits.iter().take(count).rev());
+}
+
+/// A header value of text made here, without a copy.
+fn owned(text: String) -> HeaderValue {
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// The request id under both names clients look for.
 pub(crate) fn write_request_id(out: &mut HeaderMap, request_id: &str) {
     let id = value(request_id);
-    out.insert(HeaderName::from_static("request-id"), id.clone());
+    out.insert(REQUEST_ID, id.clone());
     out.insert(X_REQUEST_ID, id);
 }
 

@@ -17,7 +17,7 @@ use tollbook_engine::{
 use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReleaseWhy, ReservationId, Reserve};
 use tollbook_policy::{Binding, PeriodTable, WhenAway};
 use tollbook_store::{Hold, Side};
-use tollbook_telemetry::Metrics;
+use tollbook_telemetry::{Metrics, labels};
 use tollbook_wire::Request;
 
 use crate::bound::{Bindings, Bound};
@@ -27,6 +27,7 @@ use crate::figures::{Figure, Figures};
 use crate::live::{Live, LiveCalls, Lives};
 use crate::outcome::{Outcome, Posting};
 use crate::refused::{LimitRefusal, Refused};
+use crate::report;
 use crate::settle::{SettleBounds, Settler};
 use crate::snapshot::{Principal, Snapshot, Target};
 use crate::spool::Spool;
@@ -122,18 +123,19 @@ impl Admission {
         let live =
             LiveCalls::new(Arc::clone(&engine), Arc::clone(&metrics), settings.lives, settings.deadline);
         let periods = PeriodTable::new(snapshot.catalog.calendars(), now / 1_000_000);
+        report::name(&metrics, &snapshot);
         Ok(Arc::new(Self {
             engine,
             settler: Arc::new(settler),
             live: Arc::new(live),
-            metrics,
             snapshot: ArcSwap::new(snapshot),
-            bindings: Bindings::default(),
+            bindings: Bindings::new(Arc::clone(&metrics)),
             periods: RwLock::new(Arc::new(periods)),
             time,
             settings,
             denials: Denials::default(),
             ids: Ids::new()?,
+            metrics,
         }))
     }
 
@@ -155,6 +157,7 @@ impl Admission {
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
         let periods = PeriodTable::new(snapshot.catalog.calendars(), self.now_s());
         *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(periods);
+        report::name(&self.metrics, &snapshot);
         self.snapshot.store(snapshot);
     }
 
@@ -277,6 +280,7 @@ impl Admission {
             estimate,
             tenant,
             started,
+            _in_flight: self.enter(asking.request.surface),
         };
         match self.reserve_pool(&open, 0).await {
             Ok(pool) => open.pool = pool,
@@ -332,7 +336,7 @@ impl Admission {
         let context = open.opening(Side::Pool).context();
         let legs = |periods: &PeriodTable| open.estimate.pool_legs(bound, periods, output);
         let first = legs(&self.periods_at(bound, self.now_s()))?;
-        let reserve = self.fresh(open.tenant.receipt.id, attempt, first, context);
+        let reserve = self.fresh(pool_id(open.tenant.receipt.id), attempt, first, context);
         match self.reserve(bound, Side::Pool, reserve, legs).await? {
             Asked::Admitted(receipt, _) => Ok(Some(receipt)),
             Asked::Denied(denial, now) => Err(self.denied(bound, Side::Pool, &denial, now)),
@@ -357,6 +361,7 @@ impl Admission {
             let reply = match verb::within(self.settings.deadline, self.engine.reserve(&call)).await {
                 Ok(reply) => reply,
                 Err(error) if error.applied == Applied::Unknown && !repeated => {
+                    report::failed(&self.metrics, labels::Verb::Reserve, &error);
                     repeated = true;
                     continue;
                 }
@@ -365,11 +370,12 @@ impl Admission {
             self.time.told(reply.now);
             match reply.value {
                 Verdict::Admit(receipt) => {
-                    self.note_admitted(side, &receipt);
+                    self.note_admitted(side, binding, &receipt);
                     return Ok(Asked::Admitted(receipt, Hold::default()));
                 }
                 Verdict::Recalendar if !recalendared => {
                     recalendared = true;
+                    self.metrics.admission_recalendared.inc(());
                     call.reserve.legs = legs(&self.periods_at(bound, reply.now / 1_000_000))?;
                 }
                 Verdict::Deny { due, .. } if !due.is_empty() && !swept => {
@@ -410,12 +416,14 @@ impl Admission {
         let calls: Vec<ExpireCall> =
             due.into_iter().map(|d| ExpireCall { claim: d.claim, subjects: d.subjects }).collect();
         if let Err(error) = verb::within(self.settings.deadline, self.engine.expire(&calls)).await {
+            report::failed(&self.metrics, labels::Verb::Expire, &error);
             tracing::warn!(%error, "due holds could not be expired");
         }
     }
 
     /// The engine gave no verdict. What may have been held is given back.
     fn away(&self, binding: &Binding, call: &ReserveCall, error: &EngineError) -> Refused {
+        report::failed(&self.metrics, labels::Verb::Reserve, error);
         if let ErrorKind::Refused(refusal) = &error.kind {
             tracing::error!(%refusal, "the engine refused a reserve");
             return Refused::Internal;
@@ -432,6 +440,8 @@ impl Admission {
             self.settler.post(Posting::Release(release));
         }
         let closed = binding.accounts.iter().any(|a| a.when_away == WhenAway::Closed);
+        // Whatever its limits say, a call without a verdict is refused: there is no local book to admit it against yet.
+        self.metrics.admission_degraded.inc((labels::Away::Closed,));
         tracing::error!(%error, closed, "the engine is away");
         Refused::Away
     }
@@ -498,6 +508,12 @@ fn figures(bound: &Bound, receipt: &Receipt) -> Figures {
         }
     }
     figures
+}
+
+/// The id of a call's reservation on its pool. Tenant and pool may be kept in one shard, where identity is (id, attempt),
+/// so it is not the tenant's; the counter in the lower half never gets that far.
+fn pool_id(tenant: ReservationId) -> ReservationId {
+    ReservationId(tenant.0 | 1 << 63)
 }
 
 /// Reservation ids: 64 bits drawn at start, then a counter (L2).

@@ -16,6 +16,7 @@ use tollbook_policy::{
 };
 use tollbook_pricing::{EstimatorIds, Learned, ModelFacts, Price};
 use tollbook_store::{EntryBody, Name};
+use tollbook_telemetry::{Metrics, ModelLabel, PoolLabel};
 use tollbook_wire::Usage;
 
 use crate::refused::Refused;
@@ -40,6 +41,8 @@ pub(crate) struct Bound {
     /// Room left on the tenant side's hard limits, by leg, as the last reply in this gateway showed; `u64::MAX` before.
     hard_room: Vec<AtomicU64>,
     pub(crate) price: Option<Price>,
+    pub(crate) model_label: ModelLabel,
+    pub(crate) pool_label: PoolLabel,
     valid_until: u64,
     names: Names,
 }
@@ -91,14 +94,24 @@ impl Asked {
 
 /// All bindings in use, for one snapshot at a time; by a hash of what was asked, so that a hit allocates nothing. Two
 /// questions of one hash push each other out.
-#[derive(Default)]
 pub(crate) struct Bindings {
+    metrics: Arc<Metrics>,
     hasher: ahash::RandomState,
     bound: RwLock<HashMap<u64, (Asked, Arc<Bound>)>>,
     learned: Mutex<HashMap<EstimatorId, Arc<Mutex<Learned>>>>,
 }
 
 impl Bindings {
+    /// `metrics` has to know the names of a snapshot before the first call of it.
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            metrics,
+            hasher: ahash::RandomState::default(),
+            bound: RwLock::default(),
+            learned: Mutex::default(),
+        }
+    }
+
     /// What binds a call, at engine time `now` (UTC seconds).
     pub(crate) fn get(
         &self,
@@ -172,6 +185,8 @@ impl Bindings {
             learned: self.learned(estimators.own),
             hard_room: tenant.accounts.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
             price: snapshot.prices.price(&model.id).cloned(),
+            model_label: self.metrics.label(&model.id),
+            pool_label: self.metrics.label(&target.pool),
             valid_until,
             names: Names {
                 tenant: Arc::from(key.tenant.as_str()),

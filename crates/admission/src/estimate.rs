@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tollbook_ledger::{AccountId, Leg, Measure, OnExpiry};
+use tollbook_ledger::{AccountId, Estimator, Leg, Measure, OnExpiry};
 use tollbook_policy::{Binding, PeriodTable};
 use tollbook_pricing::{
     Asked, Demand, InputCount, LegsError, Output, Vocabulary, count_exact, count_learned, needs_cap,
@@ -104,8 +104,8 @@ impl Estimate {
         })
     }
 
-    /// Per account of the tenant side: what a call would hold at least, for `explain`. The expected output is learned
-    /// in the engine, so accounts held at the expected demand show the part that is known here.
+    /// Per account of the tenant side: what a call would hold, for `explain`. The learned figure is in the engine:
+    /// where the expected output is learned, the guess before anything was learned stands in for it, at most the cap.
     pub(crate) fn demands(
         &self,
         bound: &Bound,
@@ -113,10 +113,19 @@ impl Estimate {
     ) -> Result<Vec<(AccountId, u64)>, Refused> {
         let amount = |leg: &Leg| {
             let enforced = leg.limits.iter().any(|l| !l.shadow && l.hold == tollbook_ledger::Hold::Worst);
-            if enforced { leg.worst } else { leg.base.div_ceil(1_000) }
+            if enforced { leg.worst } else { expected(leg) }
         };
         Ok(self.legs(bound, periods)?.iter().map(|leg| (leg.account, amount(leg))).collect())
     }
+}
+
+/// The expected demand of a leg in its account's unit, as it is before anything was learned.
+fn expected(leg: &Leg) -> u64 {
+    let output = match leg.estimator {
+        Estimator::Constant { output } | Estimator::Ema { first: output, .. } => output.min(leg.cap),
+        Estimator::Capped => leg.cap,
+    };
+    leg.base.saturating_add(leg.per_output.saturating_mul(output)).div_ceil(1_000)
 }
 
 fn text(vocabulary: Vocabulary, surface: tollbook_wire::Surface, body: &[u8]) -> Option<u64> {

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use tollbook_ledger::{AccountId, Micros, Shape};
 use tollbook_policy::{Binding, BoundAccount, Strictness};
+use tollbook_telemetry::labels::Verb;
 use tollbook_wire::Request;
 
 use crate::admit::{Admission, noted};
 use crate::bound::Bound;
 use crate::estimate::{self, Estimate};
 use crate::refused::Refused;
+use crate::report;
 use crate::snapshot::Principal;
 use crate::verb;
 
@@ -127,6 +129,7 @@ impl Admission {
         let shard = if pool { bound.pool_shard } else { bound.tenant_shard };
         let asked = verb::within(self.deadline(), self.engine().balances(shard, &ids)).await;
         let reply = asked.map_err(|error| {
+            report::failed(&self.metrics, Verb::Read, &error);
             tracing::warn!(%error, "balances could not be read");
             Refused::Away
         })?;

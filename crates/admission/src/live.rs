@@ -15,8 +15,9 @@ use tokio::sync::Notify;
 use tollbook_engine::{Claim, Engine, RenewCall};
 use tollbook_ledger::{Micros, Renewed};
 use tollbook_telemetry::Metrics;
+use tollbook_telemetry::labels::Verb;
 
-use crate::verb;
+use crate::{report, verb};
 
 /// Most renewals sent in one call.
 const BATCH_MAX: usize = 256;
@@ -200,7 +201,10 @@ impl LiveCalls {
             for batch in calls.chunks(BATCH_MAX) {
                 match verb::within(self.deadline, self.engine.renew(batch)).await {
                     Ok(reply) => self.metrics.admission_renewed.add((), count(reply.value.len())),
-                    Err(error) => tracing::warn!(%error, "a batch of renewals was missed"),
+                    Err(error) => {
+                        report::failed(&self.metrics, Verb::Renew, &error);
+                        tracing::warn!(%error, "a batch of renewals was missed");
+                    }
                 }
             }
         }
@@ -222,6 +226,7 @@ impl LiveCalls {
                 .collect();
             let answers = verb::within(self.deadline, self.engine.renew(&calls)).await;
             if let Err(error) = &answers {
+                report::failed(&self.metrics, Verb::Renew, error);
                 tracing::warn!(%error, "holds could not grow");
             }
             let answers = answers.map(|r| r.value).unwrap_or_default();

@@ -1,23 +1,46 @@
 //! What admission tells operators: counters and log lines, never a prompt, a key or an answer.
 
-use tollbook_engine::Receipt;
+use tollbook_engine::{EngineError, ErrorKind, Receipt};
 use tollbook_ledger::{Denial, DenyKind, Measure, Met, Settled};
+use tollbook_policy::Binding;
 use tollbook_store::{Ending, Figures, Overrun, Side};
-use tollbook_telemetry::{Metrics, ModelLabel, labels};
-use tollbook_wire::Dialect;
+use tollbook_telemetry::{InFlight, Metrics, ModelLabel, labels};
+use tollbook_wire::{Dialect, Surface};
 
 use crate::admit::Admission;
 use crate::charge::Charge;
 use crate::outcome::Outcome;
+use crate::snapshot::Snapshot;
 use crate::ticket::Open;
 
 /// A settle or release was acknowledged.
-pub(crate) fn settled(metrics: &Metrics, settled: &Settled) {
+pub(crate) fn settled(metrics: &Metrics, settled: &Settled, is_settle: bool) {
     match settled.before {
-        Met::Held | Met::Ended(_) => {}
         Met::Late => metrics.settle_late.inc(()),
-        Met::Unknown => metrics.settle_unknown.inc(()),
+        Met::Unknown if is_settle => metrics.settle_unknown.inc(()),
+        // An unknown release follows a reserve without an answer: it was never applied.
+        Met::Held | Met::Ended(_) | Met::Unknown => {}
     }
+}
+
+/// A verb got no answer, or an error for one.
+pub(crate) fn failed(metrics: &Metrics, verb: labels::Verb, error: &EngineError) {
+    let trouble = match &error.kind {
+        ErrorKind::Refused(_) | ErrorKind::EntryTooLong | ErrorKind::NoSuchShard => {
+            labels::EngineTrouble::Refused
+        }
+        ErrorKind::Unsupported => labels::EngineTrouble::Unsupported,
+        ErrorKind::Away(_) => labels::EngineTrouble::Away,
+        ErrorKind::Deadline => labels::EngineTrouble::Deadline,
+        ErrorKind::Damaged(_) => labels::EngineTrouble::Damaged,
+    };
+    metrics.engine_failures.inc((verb, trouble));
+}
+
+/// Gives the names of a configuration labels of their own; before the first call that uses it.
+pub(crate) fn name(metrics: &Metrics, snapshot: &Snapshot) {
+    metrics.models_set(snapshot.catalog.models().iter().map(|model| model.id.as_str()));
+    metrics.pools_set(snapshot.catalog.pools().map(|pool| pool.id.as_str()));
 }
 
 /// A call used more than was decided for it; counted once per call, as the tenant's entry tells it.
@@ -38,7 +61,6 @@ impl Admission {
         let depth = u64::try_from(self.settler.depth()).unwrap_or(u64::MAX);
         self.metrics.settle_queue_depth.set((), depth);
         self.metrics.config_generation.set((), self.snapshot().generation);
-        self.metrics.process_ready.set((), u64::from(self.is_ready()));
     }
 
     /// How often each limit has refused since the start, by its name.
@@ -46,10 +68,18 @@ impl Admission {
         self.denials.counts()
     }
 
-    pub(crate) fn note_admitted(&self, side: Side, receipt: &Receipt) {
+    /// Counts a call until the returned value is dropped.
+    pub(crate) fn enter(&self, surface: Surface) -> InFlight {
+        self.metrics.calls_in_flight.enter((surface_label(surface),))
+    }
+
+    pub(crate) fn note_admitted(&self, side: Side, binding: &Binding, receipt: &Receipt) {
         self.metrics.admission_admitted.inc((side_label(side),));
-        if receipt.receipt.legs.iter().any(|leg| leg.shadow_denied) {
-            tracing::debug!(id = %receipt.receipt.id, "a shadow limit would have denied the call");
+        for (account, leg) in binding.accounts.iter().zip(&receipt.receipt.legs) {
+            if leg.shadow_denied {
+                self.metrics.admission_shadow_denied.inc((measure_label(account.measure),));
+                tracing::debug!(id = %receipt.receipt.id, "a shadow limit would have denied the call");
+            }
         }
     }
 
@@ -82,22 +112,12 @@ impl Admission {
                 metrics.usage_anomalies.add((label,), u64::from(count));
             }
         }
-        let dialect = match open.bound.plan.dialect {
-            Dialect::OpenAi => labels::Dialect::OpenAi,
-            Dialect::Anthropic => labels::Dialect::Anthropic,
+        let (dialect, surface) = match open.bound.plan.dialect {
+            Dialect::OpenAi => (labels::Dialect::OpenAi, labels::Surface::Chat),
+            Dialect::Anthropic => (labels::Dialect::Anthropic, labels::Surface::Messages),
         };
-        let surface = match open.bound.plan.dialect {
-            Dialect::OpenAi => labels::Surface::Chat,
-            Dialect::Anthropic => labels::Surface::Messages,
-        };
-        let status = match outcome.ending {
-            Ending::Complete | Ending::StoppedAtLimit => labels::Status::Ok,
-            _ if outcome.output_seen => labels::Status::Ok,
-            Ending::ClientGone => labels::Status::None,
-            _ => labels::Status::ServerError,
-        };
-        metrics.calls_ended.inc((dialect, surface, status, ending_label(outcome.ending)));
-        let model: ModelLabel = metrics.label(open.bound.model());
+        metrics.calls_ended.inc((dialect, surface, ending_label(outcome.ending)));
+        let model = open.bound.model_label;
         metrics.calls_duration.observe((model,), open.started.elapsed());
         if let Some(first) = outcome.first_output {
             metrics.calls_ttft.observe((model,), first.duration_since(open.started));
@@ -105,6 +125,9 @@ impl Admission {
         charged(metrics, model, open, charge);
         let source = charge.figures();
         metrics.settle_figures.inc((labels::Side::Tenant, figures_label(source)));
+        if open.pool.is_some() {
+            metrics.settle_figures.inc((labels::Side::Pool, figures_label(source)));
+        }
         if source != Figures::Reported && source != Figures::Nothing {
             tracing::info!(
                 request_id = %open.request_id,
@@ -129,6 +152,13 @@ fn charged(metrics: &Metrics, model: ModelLabel, open: &Open, charge: &Charge) {
         (labels::Part::Reasoning, usage.reasoning),
     ] {
         metrics.usage_llm_tokens.add((model, part), amount);
+    }
+}
+
+fn surface_label(surface: Surface) -> labels::Surface {
+    match surface {
+        Surface::Chat => labels::Surface::Chat,
+        Surface::Messages => labels::Surface::Messages,
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tollbook_engine::{Engine, EngineError, ErrorKind};
 use tollbook_ledger::{Met, Micros, Settled};
 use tollbook_telemetry::Metrics;
+use tollbook_telemetry::labels::Verb;
 
 use crate::outcome::Posting;
 use crate::report;
@@ -196,19 +197,21 @@ impl Settler {
     }
 
     fn done(&self, job: &Job, settled: &Settled) {
-        report::settled(&self.metrics, settled);
-        if settled.before == Met::Unknown && matches!(*job.posting, Posting::Settle(_)) {
+        let is_settle = matches!(*job.posting, Posting::Settle(_));
+        report::settled(&self.metrics, settled, is_settle);
+        if settled.before == Met::Unknown && is_settle {
             tracing::error!(claim = ?job.posting.claim(), "a settle met an id the engine no longer knows: unbooked");
         }
     }
 
     fn failed(&self, job: Job, error: &EngineError) {
-        self.metrics.settle_retried.inc(());
+        report::failed(&self.metrics, verb_of(&job.posting), error);
         if let ErrorKind::Refused(refusal) = &error.kind {
             // A repeat cannot help; the hold expires and the entry of expiry tells of the call.
             tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
             return;
         }
+        self.metrics.settle_retried.inc(());
         self.wait_or_spill(job);
     }
 
@@ -264,10 +267,13 @@ impl Settler {
             self.lock().under_way -= 1;
             match result {
                 Ok(settled) => self.done(&job, &settled),
-                Err(EngineError { kind: ErrorKind::Refused(refusal), .. }) => {
-                    tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
-                }
-                Err(_) => {
+                Err(error) => {
+                    report::failed(&self.metrics, verb_of(&job.posting), &error);
+                    if let ErrorKind::Refused(refusal) = &error.kind {
+                        tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
+                        continue;
+                    }
+                    self.metrics.settle_retried.inc(());
                     self.lock().waiting.push_front(job);
                     return false;
                 }
@@ -313,14 +319,20 @@ impl Settler {
             call.age = self.time.now().saturating_sub(spooled.ended);
         }
         let job = Job { posting: Arc::new(spooled.posting), ended: Instant::now() };
-        match verb::within_owned(self.bounds.deadline, self.again(&job)).await {
-            Ok(settled) => self.done(&job, &settled),
-            Err(EngineError { kind: ErrorKind::Refused(refusal), .. }) => {
-                tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a spooled settle");
+        let error = match verb::within_owned(self.bounds.deadline, self.again(&job)).await {
+            Ok(settled) => {
+                self.done(&job, &settled);
+                return Ok(());
             }
-            Err(error) => return Err(error),
+            Err(error) => error,
+        };
+        report::failed(&self.metrics, verb_of(&job.posting), &error);
+        if let ErrorKind::Refused(refusal) = &error.kind {
+            tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a spooled settle");
+            return Ok(());
         }
-        Ok(())
+        self.metrics.settle_retried.inc(());
+        Err(error)
     }
 
     /// Clears the spool unless something was spilled to it meanwhile (then all of it is posted again, harmlessly).
@@ -357,5 +369,12 @@ impl Settler {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn verb_of(posting: &Posting) -> Verb {
+    match posting {
+        Posting::Settle(_) => Verb::Settle,
+        Posting::Release(_) => Verb::Release,
     }
 }

@@ -11,6 +11,7 @@ use tollbook_engine::{Claim, Receipt, ReleaseCall, SettleCall};
 use tollbook_ledger::{Measure, ReleaseWhy};
 use tollbook_pricing::count_output;
 use tollbook_store::{EntryBody, Figures as Source, Flags, Hold, Side};
+use tollbook_telemetry::{InFlight, NameLabel, PoolLabel};
 use tollbook_wire::Classes;
 
 use crate::admit::Admission;
@@ -47,6 +48,7 @@ pub(crate) struct Open {
     pub(crate) started: Instant,
     /// Times the call was sent.
     pub(crate) attempts: u16,
+    pub(crate) _in_flight: InFlight,
 }
 
 impl Ticket {
@@ -63,6 +65,11 @@ impl Ticket {
 
     pub fn request_id(&self) -> &str {
         self.open.as_ref().map_or("", |open| &open.request_id)
+    }
+
+    /// The pool that serves the call, as metrics name it.
+    pub fn pool_label(&self) -> PoolLabel {
+        self.open.as_ref().map_or(PoolLabel::OTHER, |open| open.bound.pool_label)
     }
 
     /// The call is being sent: from now on it costs, whatever happens.

@@ -1,7 +1,7 @@
 //! The path of one call: decode, admit, dispatch, relay or answer. One way; every early return is a refusal.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -41,6 +41,8 @@ struct Admitted {
     ticket: Ticket,
     upstream: Arc<Upstream>,
     surface: Surface,
+    /// When the last byte of its body was there.
+    arrived: Instant,
     stream: bool,
     usage_asked: bool,
     body: Outgoing,
@@ -60,7 +62,8 @@ pub(crate) async fn serve(
 ) -> Response<OutBody> {
     let request_id = gateway.request_id();
     let dialect = surface.dialect();
-    let admitted = match admit(&gateway, surface, request, &request_id).await {
+    // Boxed in two halves: hyper moves a handler's future about, and this one would be several kilobytes.
+    let admitted = match Box::pin(admit(&gateway, surface, request, &request_id)).await {
         Ok(admitted) => admitted,
         Err(problem) => {
             gateway.note_refused(surface, &problem);
@@ -70,11 +73,11 @@ pub(crate) async fn serve(
     let bound = gateway.config.timeouts.detached;
     let streaming = admitted.stream;
     let work = run(Arc::clone(&gateway), admitted, request_id.clone());
-    let result = if streaming { work.await } else { Detach::new(work, bound).await };
+    let result = if streaming { Box::pin(work).await } else { Detach::new(work, bound).await };
     match result {
         Ok(response) => response,
         Err(problem) => {
-            gateway.note_failed(surface, &request_id, &problem);
+            Gateway::note_failed(&request_id, &problem);
             problem.respond(dialect, &request_id)
         }
     }
@@ -95,8 +98,14 @@ async fn admit(
         Shown::Contradiction => return Err(refused(tollbook_admission::Refused::BadApiKey)),
     };
     let taken = gateway.intake.read(&head.headers, body).await.map_err(|e| intake(&e, gateway))?;
-    let call =
-        Call { gateway: Arc::clone(gateway), surface, taken, request_id: Arc::clone(request_id), principal };
+    let call = Call {
+        gateway: Arc::clone(gateway),
+        surface,
+        taken,
+        arrived: Instant::now(),
+        request_id: Arc::clone(request_id),
+        principal,
+    };
     let service = named(&head.headers, "x-tollbook-service")?;
     let user = named(&head.headers, "x-tollbook-user")?;
     let query = headers::query_for_upstream(head.uri.query());
@@ -144,6 +153,7 @@ struct Call {
     gateway: Arc<Gateway>,
     surface: Surface,
     taken: Taken,
+    arrived: Instant,
     request_id: Arc<str>,
     principal: tollbook_admission::Principal,
 }
@@ -190,6 +200,7 @@ impl Call {
             ticket: admitted.ticket,
             upstream,
             surface: self.surface,
+            arrived: self.arrived,
             stream: request.stream,
             usage_asked: request.usage_asked,
             body: edited,
@@ -212,11 +223,17 @@ async fn run(
     request_id: Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
     let path = refusal::upstream_path(call.surface);
+    let pool = call.ticket.pool_label();
     let mut tries = 0;
     loop {
         tries += 1;
         call.ticket.sending();
+        let dispatched = Instant::now();
+        if tries == 1 {
+            gateway.note_dispatch(call.surface, call.stream, dispatched.duration_since(call.arrived));
+        }
         let sent = call.upstream.send(path, call.query.as_deref(), &call.headers, call.body.clone()).await;
+        gateway.note_tried(pool, sent.as_ref().ok().map(Response::status), dispatched.elapsed());
         let (pause, problem, outcome) = match sent {
             Ok(response) if response.status().is_success() => {
                 return answer(&gateway, call, response, &request_id).await;
@@ -232,7 +249,7 @@ async fn run(
                     continue;
                 }
                 let verdict = refusal::judge(call.surface, call.upstream.config.dialect, status, &head, body);
-                gateway.note_upstream_error(&call.upstream.config.name, status);
+                gateway.note_upstream_error(pool, &call.upstream.config.name, status);
                 match verdict {
                     Verdict::Retry { pause, problem } => (Some(pause), problem, Outcome::upstream_error()),
                     Verdict::Give { problem } => (None, problem, Outcome::upstream_error()),
@@ -244,7 +261,7 @@ async fn run(
                 }
             }
             Err(error) => {
-                gateway.note_unsent(&call.upstream.config.name, &error);
+                gateway.note_unsent(pool, &call.upstream.config.name, &error);
                 refusal::judge_send(&error)
             }
         };
@@ -253,7 +270,7 @@ async fn run(
             call.ticket.end(&outcome);
             return Err(problem);
         };
-        gateway.note_retry(&call.upstream.config.name);
+        gateway.note_retry(pool);
         tokio::time::sleep(gateway.spread(pause)).await;
         if let Err(refused) = call.ticket.tried_again().await {
             call.ticket.end(&outcome);
@@ -389,17 +406,20 @@ async fn stream(
     let drops_usage = call.surface == Surface::Chat && !call.usage_asked;
     let relay = StreamRelay::new(call.surface, drops_usage);
     let figures = *call.ticket.figures();
-    let silence = call.upstream.config.silence_timeout;
     let cut = Cut::new(gateway.cut_signal());
-    let of = StreamOf { surface: call.surface, usage_asked: call.usage_asked };
+    let of = StreamOf {
+        surface: call.surface,
+        usage_asked: call.usage_asked,
+        silence: call.upstream.config.silence_timeout,
+    };
     let mut relayed =
-        RelayBody::new(body, decoder, relay, call.ticket, of, silence, cut, gateway.drains(&call.upstream));
+        RelayBody::new(body, decoder, relay, call.ticket, of, cut, gateway.drains(&call.upstream));
     // An error as the first event is an answer with an error status, not an empty success (B162).
     drop(tokio::time::timeout(PEEK_WAIT, relayed.peek(PEEK_MAX)).await);
     if let Some(problem) = relayed.failed_at_once() {
         return Err(problem);
     }
-    let mut response = Response::new(OutBody::Relay(Relayed::new(relayed)));
+    let mut response = Response::new(OutBody::Relay(Relayed::new(relayed, gateway.stream_opened())));
     *response.status_mut() = status;
     let out = response.headers_mut();
     *out = headers::for_client(head);

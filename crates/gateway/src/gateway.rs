@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tollbook_admission::Admission;
-use tollbook_telemetry::{Metrics, PoolLabel, labels};
+use tollbook_telemetry::{InFlight, Metrics, PoolLabel, labels};
 use tollbook_wire::{Dialect, ErrorKind, Surface};
 
 use crate::body::OutBody;
@@ -138,6 +138,8 @@ impl Gateway {
 
     fn metrics_page(&self) -> Response<OutBody> {
         self.admission.observe();
+        let ready = self.ready.load(Ordering::Relaxed) && self.admission.is_ready();
+        self.metrics.process_ready.set((), u64::from(ready));
         let mut response = Response::new(OutBody::full(self.metrics.encode()));
         let kind = http::HeaderValue::from_static(tollbook_telemetry::CONTENT_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -232,16 +234,38 @@ impl Gateway {
     }
 
     /// A call was admitted and the client gets an error.
-    pub(crate) fn note_failed(&self, surface: Surface, request_id: &str, problem: &Problem) {
-        if problem.status == StatusCode::INTERNAL_SERVER_ERROR {
-            self.metrics.calls_rejected.inc((dialect_label(surface.dialect()), labels::Problem::Internal));
-        }
+    pub(crate) fn note_failed(request_id: &str, problem: &Problem) {
         let status = problem.status.as_u16();
         tracing::info!(request_id, status, code = problem.code, "a call failed upstream");
     }
 
-    pub(crate) fn note_upstream_error(&self, upstream: &str, status: StatusCode) {
-        let pool: PoolLabel = self.metrics.label(upstream);
+    /// A call goes out for the first time, so long after its body was there.
+    pub(crate) fn note_dispatch(&self, surface: Surface, stream: bool, took: Duration) {
+        let form = if stream { labels::Form::Stream } else { labels::Form::Plain };
+        self.metrics.calls_overhead.observe((surface_label(surface), form), took);
+    }
+
+    /// A try was answered with a status, or not at all.
+    pub(crate) fn note_tried(&self, pool: PoolLabel, status: Option<StatusCode>, took: Duration) {
+        let label = status.map_or(labels::Status::None, |status| match status.as_u16() {
+            429 => labels::Status::Refused,
+            ..300 => labels::Status::Ok,
+            300..400 => labels::Status::Redirect,
+            400..500 => labels::Status::ClientError,
+            500.. => labels::Status::ServerError,
+        });
+        self.metrics.upstream_requests.inc((pool, label));
+        if status.is_some() {
+            self.metrics.upstream_answer.observe((pool,), took);
+        }
+    }
+
+    /// Counts a streamed answer until the returned value is dropped.
+    pub(crate) fn stream_opened(&self) -> InFlight {
+        self.metrics.calls_streams_open.enter(())
+    }
+
+    pub(crate) fn note_upstream_error(&self, pool: PoolLabel, upstream: &str, status: StatusCode) {
         let trouble = match status.as_u16() {
             429 => labels::UpstreamTrouble::RateLimited,
             402 => labels::UpstreamTrouble::Quota,
@@ -253,8 +277,7 @@ impl Gateway {
         tracing::warn!(upstream, status = status.as_u16(), "the upstream refused a call");
     }
 
-    pub(crate) fn note_unsent(&self, upstream: &str, error: &SendError) {
-        let pool: PoolLabel = self.metrics.label(upstream);
+    pub(crate) fn note_unsent(&self, pool: PoolLabel, upstream: &str, error: &SendError) {
         let trouble = match error {
             SendError::NeverSent(_) => labels::UpstreamTrouble::Connect,
             SendError::Cut(_) => labels::UpstreamTrouble::Reset,
@@ -264,9 +287,15 @@ impl Gateway {
         tracing::warn!(upstream, ?error, "the upstream gave no answer");
     }
 
-    pub(crate) fn note_retry(&self, upstream: &str) {
-        let pool: PoolLabel = self.metrics.label(upstream);
+    pub(crate) fn note_retry(&self, pool: PoolLabel) {
         self.metrics.upstream_retries.inc((pool,));
+    }
+}
+
+fn surface_label(surface: Surface) -> labels::Surface {
+    match surface {
+        Surface::Chat => labels::Surface::Chat,
+        Surface::Messages => labels::Surface::Messages,
     }
 }
 

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tollbook_admission::{Ending, Leave, Outcome, Ticket};
+use tollbook_telemetry::InFlight;
 use tollbook_wire::{ErrorDetail, ErrorKind, StopUsage, StreamRelay, Surface};
 
 use crate::cut::Cut;
@@ -65,6 +66,8 @@ pub(crate) struct StreamOf {
     pub(crate) surface: Surface,
     /// The client asked for the usage chunk.
     pub(crate) usage_asked: bool,
+    /// Longest the provider may say nothing.
+    pub(crate) silence: Duration,
 }
 
 impl RelayBody {
@@ -74,7 +77,6 @@ impl RelayBody {
         relay: StreamRelay,
         ticket: Ticket,
         stream: StreamOf,
-        silence: Duration,
         cut: Cut,
         drains: Option<Drains>,
     ) -> Self {
@@ -88,8 +90,8 @@ impl RelayBody {
             ticket: Some(ticket),
             surface: stream.surface,
             usage_asked: stream.usage_asked,
-            silence,
-            timer: Box::pin(tokio::time::sleep(silence)),
+            silence: stream.silence,
+            timer: Box::pin(tokio::time::sleep(stream.silence)),
             heard: Instant::now(),
             first_output: None,
             cut,
@@ -325,25 +327,28 @@ impl Drop for RelayBody {
 
 /// A stream as the connection holds it: dropped when its client leaves.
 #[derive(Debug)]
-pub(crate) struct Relayed(Option<Box<RelayBody>>);
+pub(crate) struct Relayed {
+    body: Option<Box<RelayBody>>,
+    _open: InFlight,
+}
 
 impl Relayed {
-    pub(crate) fn new(body: RelayBody) -> Self {
-        Self(Some(Box::new(body)))
+    pub(crate) fn new(body: RelayBody, open: InFlight) -> Self {
+        Self { body: Some(Box::new(body)), _open: open }
     }
 
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        self.0.as_mut().map_or(Poll::Ready(None), |body| body.poll_next(cx))
+        self.body.as_mut().map_or(Poll::Ready(None), |body| body.poll_next(cx))
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.is_done())
+        self.body.as_ref().is_none_or(|body| body.is_done())
     }
 }
 
 impl Drop for Relayed {
     fn drop(&mut self) {
-        let Some(body) = self.0.take() else { return };
+        let Some(body) = self.body.take() else { return };
         if body.ticket.is_none() || body.is_whole() {
             return;
         }

@@ -26,6 +26,9 @@ fn tell(stats: &Stats, metrics: &Metrics) {
     metrics.engine_log_records.raise_to((), stats.records);
     metrics.engine_log_bytes.set((), stats.log_bytes);
     metrics.journal_pending.set((), stats.journal_records);
+    metrics.engine_reservations_live.set((), stats.live);
+    metrics.engine_tombstones.set((), stats.tombstones);
+    metrics.engine_accounts.set((), stats.accounts);
     let alarms = &stats.alarms;
     let other = [
         alarms.clock_steps_back,

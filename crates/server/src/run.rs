@@ -96,9 +96,6 @@ impl Books {
         let openings = history::openings(&needed, &catalog, &store).await;
         let openings = openings.context("cannot read the journal")?;
         snapshot.catalog = catalog;
-        metrics.models_set(snapshot.catalog.models().iter().map(|model| model.id.as_str()));
-        metrics.pools_set(snapshot.catalog.pools().map(|pool| pool.id.as_str()));
-        metrics.config_generation.set((), snapshot.generation);
         metrics.process_start_unix.set((), now / SECOND);
         warm(&snapshot);
         Ok(Self { engine, store, snapshot, openings })

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use tollbook_telemetry::labels::{Dialect, Ending, Status, Surface, Verb};
+use tollbook_telemetry::labels::{Dialect, Ending, Form, Surface};
 use tollbook_telemetry::{Metrics, ModelLabel};
 
 const ROUNDS: u32 = 5_000_000;
@@ -14,12 +14,13 @@ fn main() {
     let metrics = Metrics::new();
     metrics.models_set(["gpt-5", "haiku"]);
     let model: ModelLabel = metrics.label("haiku");
-    let labels = (Dialect::OpenAi, Surface::Chat, Status::Ok, Ending::Complete);
-    time("counter, four labels", || metrics.calls_ended.inc(black_box(labels)));
+    let labels = (Dialect::OpenAi, Surface::Chat, Ending::Complete);
+    time("counter, three labels", || metrics.calls_ended.inc(black_box(labels)));
     time("counter, no label", || metrics.settle_late.inc(()));
     time("gauge guard", || drop(metrics.calls_streams_open.enter(())));
     let micros = Duration::from_micros(37);
-    time("histogram, a verb", || metrics.engine_verb.observe((Verb::Settle,), black_box(micros)));
+    let form = (Surface::Chat, Form::Stream);
+    time("histogram, two labels", || metrics.calls_overhead.observe(form, black_box(micros)));
     time("histogram, a model", || metrics.calls_ttft.observe((model,), black_box(micros)));
     time("label of a name", || {
         let _ = black_box(metrics.label::<ModelLabel>(black_box("haiku")));

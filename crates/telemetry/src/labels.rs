@@ -88,7 +88,7 @@ labels! {
         Truncated "truncated", ClientGone "client_gone", Timeout "timeout", StoppedAtLimit "stopped_at_limit",
         Shutdown "shutdown", Expired "expired", Adjusted "adjusted",
     }
-    /// Why a call was answered without asking the book.
+    /// Why a call was not admitted, other than by a limit.
     Problem "problem" {
         BadRequest "bad_request", Unauthorized "unauthorized", Forbidden "forbidden", UnknownModel "unknown_model",
         UnknownPath "unknown_path", TooLarge "too_large", Unpriced "unpriced", Timeout "timeout",
@@ -122,10 +122,9 @@ labels! {
         Reserve "reserve", Rebook "rebook", Renew "renew", Progress "progress", Settle "settle", Release "release",
         Expire "expire", Restore "restore", Adjust "adjust", Read "read",
     }
-    /// What became of a verb.
-    Outcome "outcome" {
-        Ok "ok", Denied "denied", Refused "refused", Unsupported "unsupported", Away "away", Deadline "deadline",
-        Damaged "damaged",
+    /// Why a verb failed.
+    EngineTrouble "trouble" {
+        Refused "refused", Unsupported "unsupported", Away "away", Deadline "deadline", Damaged "damaged",
     }
     /// Why the book raised an alarm.
     Alarm "alarm" {
@@ -136,7 +135,7 @@ labels! {
     StoreTrouble "trouble" { Away "away", Busy "busy", Refused "refused", Damaged "damaged" }
     /// A background job.
     Job "job" { Sweep "sweep", Drain "drain", Drift "drift", Openings "openings" }
-    /// How a job's run or a reload ended.
+    /// How a job's run ended.
     Run "run" { Ok "ok", Failed "failed" }
     /// Trouble with an upstream.
     UpstreamTrouble "trouble" {

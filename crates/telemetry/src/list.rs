@@ -9,8 +9,8 @@ use prometheus_client::registry::Registry;
 
 use crate::kinds::{Bounds, Counts, Gauges, Times};
 use crate::labels::{
-    Alarm, Anomaly, Away, Denial, Dialect, Ending, Figures, Form, Job, LabelDoc, LabelSet, Measure, Outcome,
-    Part, Problem, Run, Side, Status, StoreTrouble, Surface, UpstreamTrouble, Verb,
+    Alarm, Anomaly, Away, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job, LabelDoc, LabelSet,
+    Measure, Part, Problem, Run, Side, Status, StoreTrouble, Surface, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
 
@@ -87,19 +87,19 @@ macro_rules! metrics {
 
 metrics! {
     // calls
-    Counts calls_ended(Dialect, Surface, Status, Ending) "Calls that passed the door, by how they ended";
-    Counts calls_rejected(Dialect, Problem) "Calls answered with an error before the book was asked";
-    Gauges calls_in_flight(Surface) "Calls between acceptance and end";
+    Counts calls_ended(Dialect, Surface, Ending) "Calls the tenant's limits let in, by how they ended";
+    Counts calls_rejected(Dialect, Problem) "Calls answered with an error and not admitted, other than by a limit";
+    Gauges calls_in_flight(Surface) "Calls that were admitted and have not ended";
     Gauges calls_streams_open() "Streamed answers being relayed";
-    Times calls_overhead(Surface, Form) [OWN] "Time the gateway itself added to a call, from acceptance to dispatch and from answer to client";
-    Times calls_ttft(ModelLabel) [PROVIDER] "Time from acceptance to the first output byte";
-    Times calls_duration(ModelLabel) [PROVIDER] "Time from acceptance to the last byte";
+    Times calls_overhead(Surface, Form) [OWN] "Time the gateway itself takes: from the last byte of a request to its first dispatch";
+    Times calls_ttft(ModelLabel) [PROVIDER] "Time from the door to the first output byte of a stream";
+    Times calls_duration(ModelLabel) [PROVIDER] "Time from the door to the end of the call";
 
     // the door
     Counts admission_admitted(Side) "Reservations admitted";
     Counts admission_denied(Side, Measure, Denial) "Reservations denied, by the limit that bound";
     Counts admission_shadow_denied(Measure) "Admitted calls that a shadow limit would have denied";
-    Counts admission_degraded(Away) "Calls decided while the engine was away";
+    Counts admission_degraded(Away) "Reservations that got no verdict from the engine, by what was done instead";
     Counts admission_recalendared() "Reserves asked again because a period had changed";
     Counts admission_renewed() "Renewals of live calls";
     Counts admission_short() "Renewals whose hard limits had no room to grow";
@@ -114,7 +114,7 @@ metrics! {
     Gauges settle_queue_depth() "Outcomes waiting to be settled";
     Counts settle_spooled() "Outcomes written to the spool file";
     Gauges settle_spool_bytes() "Bytes in the spool file";
-    Counts settle_retried() "Settles repeated because the engine did not answer";
+    Counts settle_retried() "Settles and releases the engine did not take and that are repeated";
 
     // usage
     Counts usage_llm_tokens(ModelLabel, Part) "llm_tokens charged to tenants";
@@ -122,8 +122,7 @@ metrics! {
     Counts usage_anomalies(Anomaly) "Usage figures of providers that were not believed";
 
     // the engine
-    Counts engine_verbs(Verb, Outcome) "Verbs answered";
-    Times engine_verb(Verb) [OWN] "Time of a verb";
+    Counts engine_failures(Verb, EngineTrouble) "Verbs of calls that got no answer, or an error";
     Counts engine_alarms(Alarm) "Alarms of the book; any increase wants a look";
     Gauges engine_reservations_live() "Reservations that hold something";
     Gauges engine_tombstones() "Ended reservations still remembered";
@@ -150,7 +149,6 @@ metrics! {
 
     // the process
     Gauges config_generation() "Number of the configuration in force; rises with every reload";
-    Counts config_reloads(Run) "Reloads of the configuration";
     Gauges process_ready() "1 while the gateway accepts calls";
     Gauges process_start_unix() "Start of the process, in seconds since 1970";
 }

@@ -10,6 +10,7 @@
 )]
 
 mod counting;
+mod explain;
 mod flaky;
 mod settling;
 mod streaming;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tollbook_admission::{Ending, Outcome, Refused, Settings, SettleBounds};
 use tollbook_engine::{Engine as _, Source};
 use tollbook_policy::Measure;
+use tollbook_telemetry::labels::{Away, EngineTrouble, Surface, Verb};
 use tollbook_wire::Usage;
 
 use crate::flaky::Mood;
@@ -86,6 +87,11 @@ async fn b012_a_hold_that_cannot_be_written_admits_nothing() {
     world.engine.set(Mood::Well);
     world.until("what was held is given back", async || world.balance(1).await == (0, 0)).await;
     assert_eq!(world.balance(0).await, (0, 0));
+    // Each is counted: three calls without a verdict, and every ask that failed.
+    assert_eq!(world.metrics.admission_degraded.get((Away::Closed,)), 3);
+    let failed = |trouble| world.metrics.engine_failures.get((Verb::Reserve, trouble));
+    assert!(failed(EngineTrouble::Away) >= 1 && failed(EngineTrouble::Deadline) >= 1);
+    assert_eq!(world.metrics.calls_in_flight.get((Surface::Chat,)), 0);
 }
 
 /// A queue of four and a spool of a few kilobytes, filled to the brim, then the engine comes back.

@@ -37,6 +37,7 @@ pub(crate) struct World {
     pub(crate) admission: Arc<Admission>,
     pub(crate) engine: Arc<Flaky>,
     pub(crate) clock: Arc<TestClock>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     pub(crate) running: tokio::task::JoinHandle<()>,
 }
@@ -82,11 +83,12 @@ impl World {
         let dynamic: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
         let metrics = Arc::new(Metrics::new());
         let snapshot = Arc::new(snapshot(limits));
-        let admission = Admission::open(dynamic, snapshot, metrics, settings, spool).await.unwrap();
+        let admission =
+            Admission::open(dynamic, snapshot, Arc::clone(&metrics), settings, spool).await.unwrap();
         let stop = tokio::sync::watch::Sender::new(false);
         let (running, stopped) = (Arc::clone(&admission), stop.subscribe());
         let running = tokio::spawn(async move { running.run(stopped).await });
-        Self { admission, engine, clock, stop, running }
+        Self { admission, engine, clock, metrics, stop, running }
     }
 
     pub(crate) async fn admit(&self, stream: bool) -> Result<Admitted, Refused> {

@@ -12,6 +12,7 @@
 mod adm;
 mod edge;
 mod ending;
+mod metrics;
 mod res;
 mod smoke;
 mod world;

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use tollbook_telemetry::labels::{
     Alarm, Dialect, Ending, Figures, Form, Measure, Part, Problem, Side, Status, Surface, UpstreamTrouble,
-    Verb,
 };
 use tollbook_telemetry::{MODELS_MAX, MetricKind, Metrics, ModelLabel, NameLabel, POOLS_MAX, PoolLabel};
 
@@ -19,10 +18,8 @@ fn fill(metrics: &Metrics) {
     let second = Duration::from_secs(1);
     for dialect in Dialect::ALL {
         for surface in Surface::ALL {
-            for status in Status::ALL {
-                for ending in Ending::ALL {
-                    metrics.calls_ended.inc((*dialect, *surface, *status, *ending));
-                }
+            for ending in Ending::ALL {
+                metrics.calls_ended.inc((*dialect, *surface, *ending));
             }
         }
         for p in Problem::ALL {
@@ -153,12 +150,12 @@ fn each_label_set_has_its_own_series() {
     let metrics = Metrics::new();
     for (i, ending) in Ending::ALL.iter().enumerate() {
         let n = u64::try_from(i).unwrap() + 1;
-        metrics.calls_ended.add((Dialect::Anthropic, Surface::Messages, Status::Ok, *ending), n);
+        metrics.calls_ended.add((Dialect::Anthropic, Surface::Messages, *ending), n);
     }
     for (i, ending) in Ending::ALL.iter().enumerate() {
         let n = u64::try_from(i).unwrap() + 1;
-        assert_eq!(metrics.calls_ended.get((Dialect::Anthropic, Surface::Messages, Status::Ok, *ending)), n);
-        assert_eq!(metrics.calls_ended.get((Dialect::OpenAi, Surface::Messages, Status::Ok, *ending)), 0);
+        assert_eq!(metrics.calls_ended.get((Dialect::Anthropic, Surface::Messages, *ending)), n);
+        assert_eq!(metrics.calls_ended.get((Dialect::OpenAi, Surface::Messages, *ending)), 0);
     }
     metrics.calls_overhead.observe((Surface::Chat, Form::Stream), Duration::from_micros(30));
     let bucket = "tollbook_calls_overhead_seconds_bucket{surface=\"chat\",form=\"stream\",le=\"5e-05\"} 1\n";
@@ -189,12 +186,12 @@ fn counts_of_many_threads_add_up() {
                 for _ in 0..1000 {
                     metrics.settle_figures.inc((Side::Tenant, Figures::Reported));
                     metrics.engine_alarms.inc((Alarm::Drift,));
-                    metrics.engine_verb.observe((Verb::Settle,), Duration::from_micros(3));
+                    metrics.upstream_answer.observe((PoolLabel::OTHER,), Duration::from_micros(3));
                     metrics.settle_overruns.inc((Measure::Cost,));
                 }
             });
         }
     });
     assert_eq!(metrics.settle_figures.get((Side::Tenant, Figures::Reported)), 4000);
-    assert!(metrics.encode().contains("tollbook_engine_verb_seconds_count{verb=\"settle\"} 4000\n"));
+    assert!(metrics.encode().contains("tollbook_upstream_answer_seconds_count{pool=\"other\"} 4000\n"));
 }

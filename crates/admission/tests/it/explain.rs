@@ -1,0 +1,51 @@
+//! What `explain` shows of a call is what the door would hold for it.
+
+use tollbook_admission::{Explanation, Settings};
+use tollbook_policy::{EstimatorChoice, Hold, LimitDraft, Measure};
+use tollbook_wire::Surface;
+
+use crate::world::{API_KEY, World, daily};
+
+async fn explained(world: &World) -> Explanation {
+    let body = r#"{"model":"gpt","max_tokens":2000,"messages":[{"role":"user","content":"hello"}]}"#;
+    let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
+    let principal = world.admission.identify(API_KEY).unwrap();
+    world.admission.explain(&principal, "gpt", None, None, Some(&request)).await.unwrap()
+}
+
+fn expected(measure: Measure, ceiling: i128, estimator: EstimatorChoice) -> LimitDraft {
+    LimitDraft { hold: Some(Hold::Expected), estimator: Some(estimator), ..daily(measure, ceiling) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_demand_shown_is_what_the_first_call_holds() {
+    for (estimator, output) in [
+        // Nothing is learned yet: the model's first guess stands in.
+        (EstimatorChoice::Ema, 512),
+        (EstimatorChoice::Constant(700), 700),
+        (EstimatorChoice::Constant(9_000), 2_000),
+        (EstimatorChoice::Capped, 2_000),
+    ] {
+        for measure in [Measure::OutputTokens, Measure::Tokens] {
+            let limits = vec![expected(measure, 1_000_000, estimator)];
+            let world = World::start(limits, Settings::default(), None).await;
+            let shown = explained(&world).await;
+            let input = if measure == Measure::Tokens { shown.input } else { 0 };
+            assert_eq!(shown.lines[0].demand, Some(input + output), "{estimator:?}, {measure:?}");
+            let admitted = world.admit(false).await.unwrap();
+            let (_, held) = world.balance(0).await;
+            assert_eq!(shown.lines[0].demand, u64::try_from(held).ok(), "{estimator:?}, {measure:?}");
+            drop(admitted);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_below_the_expected_output_would_refuse() {
+    let limits = vec![expected(Measure::OutputTokens, 500, EstimatorChoice::Ema)];
+    let world = World::start(limits, Settings::default(), None).await;
+    let shown = explained(&world).await;
+    assert_eq!(shown.lines[0].would_refuse, Some("the demand is above the ceiling"));
+    assert_eq!(shown.refusing, [shown.lines[0].limit.clone()]);
+    assert!(world.admit(false).await.is_err());
+}

@@ -402,9 +402,10 @@ impl ShardState {
     /// Sets `held` as no verb would; logged, so that it is there again after a restart.
     pub(crate) fn corrupt_held(&mut self, now: Micros, account: AccountId, period: u64, held: i64) -> bool {
         let mut found = None;
-        self.book.dump(&mut |row| match row {
-            Event::Account(row) if row.opened.account == account => found = Some(row.opened.slot),
-            _ => {}
+        self.book.inspect_account(account, &mut |row| {
+            if let Event::Account(row) = row {
+                found = Some(row.opened.slot);
+            }
         });
         let Some(slot) = found else { return false };
         let event = Event::Repaired { now, slot, period, held };
@@ -418,28 +419,19 @@ impl ShardState {
 
     /// Text for people: an account's figures, or the rows that name a reservation.
     pub(crate) fn inspect(&self, now: Micros, what: &Inspection) -> String {
-        match what {
-            Inspection::Account(account) => match self.book.balance(now, *account) {
-                Some(balance) => format!("{balance:#?}"),
-                None => "no such account".to_owned(),
-            },
-            Inspection::Reservation(id) => {
-                let mut found = Vec::new();
-                self.book.dump(&mut |row| match row {
-                    Event::Live(live) if live.id == *id => found.push(format!("{live:#?}")),
-                    Event::Tombstone(stone) if stone.id == *id => found.push(format!("{stone:#?}")),
-                    _ => {}
-                });
-                if found.is_empty() {
-                    "no such reservation".to_owned()
-                } else {
-                    found.join(
-                        "
-",
-                    )
-                }
+        let mut rows = Vec::new();
+        let what = match what {
+            Inspection::Account(account) => {
+                rows.extend(self.book.balance(now, *account).map(|balance| format!("{balance:#?}")));
+                self.book.inspect_account(*account, &mut |row| rows.push(format!("{row:#?}")));
+                "account"
             }
-        }
+            Inspection::Reservation(id) => {
+                self.book.inspect_reservation(*id, &mut |row| rows.push(format!("{row:#?}")));
+                "reservation"
+            }
+        };
+        if rows.is_empty() { format!("no such {what}") } else { rows.join("\n") }
     }
 }
 

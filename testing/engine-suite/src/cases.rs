@@ -5,7 +5,7 @@ use tollbook_engine::{SEQ_END, SEQ_LATE, Source};
 
 use crate::harness::Factory;
 use crate::legs::{D, H, L, M, R, S, call, daily, rate, rpm, slots, tpm};
-use crate::table::{Do, Row, Want, check, failed, never_sent, renew, settle};
+use crate::table::{Do, Row, Want, adjust, check, failed, never_sent, renew, settle};
 
 /// The same call again and again, from `first` on.
 fn calls(at: u64, first: u128, count: u128, legs: impl Fn() -> Vec<L>, want: &Want) -> Vec<Row> {
@@ -73,6 +73,23 @@ pub fn b008_two_limits_over_one_account_cost_once(factory: Factory) {
     check(factory, rows);
 }
 
+pub fn b009_llm_tokens_are_counted_as_such(factory: Factory) {
+    let leg = |demand| [tpm("k:tph", 400, demand).window(61, M)];
+    check(
+        factory,
+        vec![
+            (0, Do::Reserve(call(1, leg(90))), Want::Admit),
+            (0, settle(1, [150]), Want::Overruns(vec![60])),
+            (0, Do::Balance("k:tph"), Want::Is(150, 0)),
+            (0, Do::Reserve(call(2, leg(90))), Want::Admit),
+            (0, settle(2, [150]), Want::Overruns(vec![60])),
+            (0, Do::Balance("k:tph"), Want::Is(300, 0)),
+            (0, Do::Reserve(call(3, leg(101))), Want::Firm(0, 61 * M)),
+            (0, Do::Reserve(call(3, leg(100))), Want::Admit),
+        ],
+    );
+}
+
 pub fn b010_one_call_above_the_whole_limit_is_told_never(factory: Factory) {
     check(
         factory,
@@ -107,6 +124,21 @@ pub fn b016_aborted_calls_leave_no_money_held(factory: Factory) {
     check(factory, rows);
 }
 
+pub fn b020_failed_calls_lock_no_slot(factory: Factory) {
+    let leg = || [slots("k:slots", 10)];
+    let mut rows = Vec::new();
+    for batch in 0..5 {
+        let ids = batch * 10 + 1..=batch * 10 + 10;
+        rows.extend(ids.clone().map(|id| (0, Do::Reserve(call(id, leg())), Want::Admit)));
+        rows.extend(ids.clone().map(|id| (0, renew(id), Want::Renewed(vec![1]))));
+        rows.push((0, Do::Reserve(call(999, leg())), Want::Likely(0)));
+        rows.extend(ids.map(|id| (0, failed(id), Want::Met(Met::Held))));
+    }
+    rows.push((0, Do::Balance("k:slots"), Want::Is(0, 0)));
+    rows.push((0, Do::Reserve(call(1000, leg())), Want::Admit));
+    check(factory, rows);
+}
+
 pub fn b021_holds_of_a_dead_gateway_expire_one_by_one(factory: Factory) {
     let leg = || vec![slots("k:slots", 4)];
     let mut rows = calls(0, 1, 3, leg, &Want::Admit);
@@ -119,6 +151,20 @@ pub fn b021_holds_of_a_dead_gateway_expire_one_by_one(factory: Factory) {
     rows.push((14 * S, Do::Balance("k:slots"), Want::Is(0, 3)));
     rows.push((15 * S, Do::Sweep, Want::Swept(3)));
     rows.push((15 * S, Do::Balance("k:slots"), Want::Is(0, 0)));
+    check(factory, rows);
+}
+
+pub fn b023_a_slot_is_taken_until_the_end(factory: Factory) {
+    let leg = || [slots("k:slots", 2)];
+    let mut rows =
+        vec![(0, Do::Reserve(call(1, leg())), Want::Admit), (0, Do::Reserve(call(2, leg())), Want::Admit)];
+    for second in 1..=10 {
+        rows.push((second * S, renew(1), Want::Renewed(vec![1])));
+        rows.push((second * S, renew(2), Want::Renewed(vec![1])));
+        rows.push((second * S, Do::Reserve(call(3, leg())), Want::Likely(0)));
+    }
+    rows.push((10 * S, settle(1, [0]), Want::Met(Met::Held)));
+    rows.push((10 * S, Do::Reserve(call(3, leg())), Want::Admit));
     check(factory, rows);
 }
 
@@ -160,6 +206,25 @@ pub fn b028_orphan_holds_are_gone_after_expiry_and_sweep(factory: Factory) {
     let entries = (1..=5).map(|id| (id, 1, SEQ_END, Source::Expired, 1000)).collect();
     rows.push((61 * S, Do::Journal, Want::EntriesInAnyOrder(entries)));
     check(factory, rows);
+}
+
+pub fn b030_a_reset_stays_and_holds_settle_after_it(factory: Factory) {
+    let leg = |demand| [daily("k:cost", Measure::Cost, 1000, demand)];
+    check(
+        factory,
+        vec![
+            (0, Do::Reserve(call(1, leg(700))), Want::Admit),
+            (0, settle(1, [700]), Want::Met(Met::Held)),
+            (0, Do::Reserve(call(2, leg(200))), Want::Admit),
+            (0, adjust(77, "k:cost", -700), Want::Applied(true)),
+            (0, Do::Kill, Want::Nothing),
+            (0, Do::Balance("k:cost"), Want::Is(0, 200)),
+            (0, settle(2, [150]), Want::Met(Met::Held)),
+            (0, Do::Reserve(call(3, leg(10))), Want::Admit),
+            (0, settle(3, [10]), Want::Met(Met::Held)),
+            (0, Do::Balance("k:cost"), Want::Is(160, 0)),
+        ],
+    );
 }
 
 pub fn b031_a_hold_that_expires_under_a_running_call(factory: Factory) {

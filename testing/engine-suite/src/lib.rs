@@ -100,13 +100,17 @@ macro_rules! engine_suite {
             b006_a_denial_by_one_scope_charges_no_other
             b007_a_raised_limit_helps_at_once
             b008_two_limits_over_one_account_cost_once
+            b009_llm_tokens_are_counted_as_such
             b010_one_call_above_the_whole_limit_is_told_never
             b011_exactly_the_limit_is_admitted
             b016_aborted_calls_leave_no_money_held
+            b020_failed_calls_lock_no_slot
             b021_holds_of_a_dead_gateway_expire_one_by_one
+            b023_a_slot_is_taken_until_the_end
             b024_a_settled_stream_gives_the_rest_back
             b025_of_two_endings_one_counts
             b028_orphan_holds_are_gone_after_expiry_and_sweep
+            b030_a_reset_stays_and_holds_settle_after_it
             b031_a_hold_that_expires_under_a_running_call
             b031_a_renewed_hold_is_seen_and_settles
             b087_money_adds_up_to_the_last_unit

@@ -214,9 +214,7 @@ impl Model {
         };
         let index = (0..3).find(|i| (starts[*i]..starts[i + 1]).contains(&(now / SECOND)))?;
         match self.newest(leg.account) {
-            Some(newest) if newest > starts[index] => {
-                starts[..3].contains(&newest).then(|| (newest, self.ends[&(leg.account, newest)]))
-            }
+            Some(newest) if newest > starts[index] => Some((newest, self.ends[&(leg.account, newest)])),
             _ => Some((starts[index], starts[index + 1])),
         }
     }

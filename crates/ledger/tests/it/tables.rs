@@ -423,8 +423,9 @@ fn l12_the_engine_picks_the_period_of_its_own_time() {
         -10    reserve 2 day=10    => admit 10      # never older than the newest
         -10    period day 0        => posted 0 held 20
         -10    period day -86400   => none
-        -259200 reserve 3 day=10   => recalendar    # the newest is not in its list
-        86399  reserve 3 day=10    => admit 10
+        -259200 reserve 3 day=10   => admit 10      # nor however far the clock steps back
+        -259200 period day 0       => posted 0 held 30
+        86399  reserve 5 day=10    => admit 10
         86400  reserve 4 day=10    => admit 10
         86400  period day 86400    => posted 0 held 10
         ",

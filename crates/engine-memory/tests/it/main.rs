@@ -9,6 +9,7 @@
 )]
 
 mod files;
+mod fixture;
 mod harness;
 mod kills;
 mod load;

@@ -13,7 +13,7 @@ pub struct Limit {
     pub hard: bool,
     /// Written, never enforced, never shown (L17).
     pub shadow: bool,
-    /// Post a denied demand too, at most once per bucket (L1, L14).
+    /// Post a denied demand too, at most once per bucket (L1, L14). Only on rates: a quota has no bucket to bound it.
     pub count_denied: bool,
     /// What this limit asks the leg to hold.
     pub hold: Hold,

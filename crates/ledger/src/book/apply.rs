@@ -39,7 +39,11 @@ impl Book {
             }
             Event::Account(row) => self.apply_account_row(row),
             Event::Live(row) => self.apply_live_row(row),
-            Event::Tombstone(row) => self.tombs.push(Tomb::new(row)),
+            Event::Tombstone(row) => {
+                let first = self.fresh.is_new(row.id);
+                self.fresh.note(row.id);
+                self.tombs.push(Tomb::new(row), first);
+            }
             Event::Estimate(row) => self.estimates.load(*row),
             Event::AdjustKnown { id, applied } => self.remember_adjust(*id, *applied),
         }
@@ -74,7 +78,8 @@ impl Book {
 
     fn apply_reserved(&mut self, event: &Reserved<'_>) {
         let steady = self.tick(event.now);
-        if self.lives.find(event.id, event.attempt).is_some() {
+        let first = self.fresh.is_new(event.id);
+        if !first && self.lives.find(event.id, event.attempt).is_some() {
             return self.misfit();
         }
         for opened in event.opened {
@@ -89,7 +94,8 @@ impl Book {
                 None => self.misfit(),
             }
         }
-        self.lives.insert(Live::new(&LiveRow {
+        self.fresh.note(event.id);
+        let row = LiveRow {
             id: event.id,
             attempt: event.attempt,
             admitted: event.now,
@@ -98,7 +104,8 @@ impl Book {
             context: event.context,
             learners: event.learners,
             legs: event.legs,
-        }));
+        };
+        self.lives.insert(Live::new(&row, first));
     }
 
     fn apply_denied(&mut self, now: Micros, slot: u32, amount: u64) {
@@ -143,7 +150,7 @@ impl Book {
                 None => self.misfit(),
             }
         }
-        self.learn(&live.learners, event.learned, steady);
+        self.learn(live.learners(), event.learned, steady);
         let quotas: Vec<QuotaLeg> = match event.end {
             End::Expired => {
                 let legs = (0..=u8::MAX).zip(live.legs.iter()).zip(posted());
@@ -151,16 +158,17 @@ impl Book {
             }
             _ => Vec::new(),
         };
-        self.tombs.push(Tomb::new(&TombstoneRow {
+        let row = TombstoneRow {
             id: live.id,
             attempt: live.attempt,
             end: event.end,
             admitted: live.admitted,
             ended: steady,
             legs: u8::try_from(live.legs.len()).unwrap_or(u8::MAX),
-            learners: &live.learners,
+            learners: live.learners(),
             quotas: &quotas,
-        }));
+        };
+        self.tombs.push(Tomb::new(&row), live.first);
     }
 
     /// What a late claim must know of one leg.
@@ -272,6 +280,7 @@ impl Book {
         if self.lives.find(row.id, row.attempt).is_some() {
             return self.misfit();
         }
-        self.lives.insert(Live::new(row));
+        self.fresh.note(row.id);
+        self.lives.insert(Live::new(row, false));
     }
 }

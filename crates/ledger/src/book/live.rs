@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::fresh::halves;
 use super::slab::Slab;
 use super::table::{Table, tag};
 use crate::event::{HeldLeg, Learner, LiveRow};
@@ -20,34 +21,54 @@ pub(crate) struct Live {
     /// On the steady clock.
     due: Micros,
     pub(crate) legs: Box<[HeldLeg]>,
-    pub(crate) learners: Box<[Learner]>,
+    learners: Learners,
     pub(crate) context: Box<[u8]>,
     before: u32,
     after: u32,
     pub(crate) attempt: Attempt,
     pub(crate) sent: bool,
+    /// No tombstone can bear the same name.
+    pub(crate) first: bool,
+}
+
+/// Nearly every call has one.
+#[derive(Clone, Debug)]
+enum Learners {
+    One(Learner),
+    Many(Box<[Learner]>),
 }
 
 const NONE: u32 = u32::MAX;
 
 impl Live {
-    pub(crate) fn new(row: &LiveRow<'_>) -> Self {
+    pub(crate) fn new(row: &LiveRow<'_>, first: bool) -> Self {
         Self {
             id: row.id,
             admitted: row.admitted,
             due: row.due,
             legs: row.legs.into(),
-            learners: row.learners.into(),
+            learners: match row.learners {
+                [one] => Learners::One(*one),
+                many => Learners::Many(many.into()),
+            },
             context: row.context.into(),
             before: NONE,
             after: NONE,
             attempt: row.attempt,
             sent: row.sent,
+            first,
         }
     }
 
     pub(crate) fn due(&self) -> Micros {
         self.due
+    }
+
+    pub(crate) fn learners(&self) -> &[Learner] {
+        match &self.learners {
+            Learners::One(one) => core::slice::from_ref(one),
+            Learners::Many(many) => many,
+        }
     }
 
     pub(crate) fn row(&self) -> LiveRow<'_> {
@@ -58,7 +79,7 @@ impl Live {
             due: self.due,
             sent: self.sent,
             context: &self.context,
-            learners: &self.learners,
+            learners: self.learners(),
             legs: &self.legs,
         }
     }
@@ -180,9 +201,8 @@ impl Lives {
 /// Tag of a reservation; ids are counters, so they are mixed.
 #[inline]
 pub(crate) fn key_tag(id: ReservationId, attempt: Attempt) -> u32 {
-    let low = u64::try_from(id.0 & u128::from(u64::MAX)).unwrap_or(0);
-    let high = u64::try_from(id.0 >> 64).unwrap_or(0);
-    tag(low ^ high.rotate_left(32) ^ (u64::from(attempt) << 40))
+    let (gateway, counter) = halves(id);
+    tag(counter ^ gateway.rotate_left(32) ^ (u64::from(attempt) << 40))
 }
 
 impl PartialEq for Lives {

@@ -62,6 +62,9 @@ impl Book {
 
     /// The answer if (id, attempt) is known already.
     pub(super) fn repeated(&self, now: Micros, cmd: &Reserve) -> Option<Verdict> {
+        if self.fresh.is_new(cmd.id) {
+            return None;
+        }
         if let Some(live) = self.lives.find(cmd.id, cmd.attempt).and_then(|slot| self.lives.get(slot)) {
             return Some(match self.first_difference(live, &cmd.legs) {
                 Some(leg) => Verdict::Conflict(leg),

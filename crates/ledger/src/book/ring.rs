@@ -148,6 +148,9 @@ impl Ring {
     #[inline]
     pub(crate) fn advance(&mut self, now: Micros) -> bool {
         let at = self.at(now);
+        if at.bucket == self.newest {
+            return false;
+        }
         if at.restart {
             self.clear();
             self.set(self.head, self.sum);
@@ -171,7 +174,7 @@ impl Ring {
     #[inline]
     pub(crate) fn post(&mut self, amount: u64) -> u64 {
         let taken = amount.min(AMOUNT_MAX - self.sum);
-        self.set(self.head, self.cell(self.head) + taken);
+        self.add(taken);
         self.sum += taken;
         self.decay += taken * u64::from(self.buckets);
         amount - taken
@@ -287,7 +290,6 @@ impl Ring {
         }
     }
 
-    #[inline]
     fn set(&mut self, index: u8, amount: u64) {
         if matches!(self.cells, Cells::None) {
             if amount == 0 {
@@ -311,6 +313,19 @@ impl Ring {
                 }
             }
         }
+    }
+
+    /// Add to the newest cell.
+    #[inline]
+    fn add(&mut self, amount: u64) {
+        if let Cells::Narrow(cells) = &mut self.cells
+            && let Some(cell) = cells.get_mut(usize::from(self.head))
+            && let Some(sum) = u32::try_from(amount).ok().and_then(|amount| cell.checked_add(amount))
+        {
+            *cell = sum;
+            return;
+        }
+        self.set(self.head, self.cell(self.head) + amount);
     }
 
     fn clear(&mut self) {

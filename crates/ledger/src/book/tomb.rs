@@ -94,10 +94,10 @@ impl Tombs {
         self.queue.get_mut(position)
     }
 
-    pub(crate) fn push(&mut self, tomb: Tomb) {
+    /// Add one. `first`: no tombstone can bear the same name; otherwise a forgotten one that prune has not come to may.
+    pub(crate) fn push(&mut self, tomb: Tomb, first: bool) {
         let tag = key_tag(tomb.id, tomb.attempt);
-        // A forgotten one that prune has not come to may bear the same name.
-        if let Some(old) = self.number(tomb.id, tomb.attempt) {
+        if !first && let Some(old) = self.number(tomb.id, tomb.attempt) {
             self.index.remove(tag, old);
         }
         let number = self.step(u32::try_from(self.queue.len()).unwrap_or(0));

@@ -9,5 +9,6 @@
 
 mod calls;
 mod endings;
+mod kills;
 mod sdk_and_provider;
 mod trace;

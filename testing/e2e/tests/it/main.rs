@@ -8,6 +8,7 @@
 )]
 
 mod calls;
+mod changed_file;
 mod endings;
 mod kills;
 mod sdk_and_provider;

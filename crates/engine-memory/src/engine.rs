@@ -16,6 +16,7 @@ use crate::background::Background;
 use crate::durable::{Durable, OnDisk};
 use crate::error::OpenError;
 use crate::log::dir::LogDir;
+use crate::log::shard_log::ShardLog;
 use crate::log::snapshot;
 use crate::open::{Opened, open};
 use crate::options::{Durability, Options};
@@ -272,9 +273,15 @@ impl Inner {
     /// Folds the logs that are long enough.
     pub(crate) fn snapshot_all(&self) {
         let Some(dir) = &self.dir else { return };
+        let is_starved = |slot: &Slot| {
+            slot.state.lock().is_ok_and(|state| state.log.as_ref().is_some_and(ShardLog::starved))
+        };
+        // One shard's segments may be what another's needs.
+        let starved = self.shards.iter().any(is_starved);
+        let bytes = self.options.snapshot_bytes;
         for (shard, slot) in (0..=u8::MAX).zip(&self.shards) {
-            let bytes = self.options.snapshot_bytes;
-            let span = slot.state.lock().ok().and_then(|state| state.log.as_ref()?.snapshot_span(bytes));
+            let span =
+                slot.state.lock().ok().and_then(|state| state.log.as_ref()?.snapshot_span(bytes, starved));
             let Some(span) = span else { continue };
             match snapshot::take(dir, shard, span) {
                 Ok(taken) => {

@@ -29,7 +29,7 @@ pub struct Options {
     pub segment_bytes: usize,
     /// A shard's log is folded into a snapshot when its full segments hold more than this, and more than the last snapshot.
     pub snapshot_bytes: u64,
-    /// Most bytes all segments together may take; verbs are refused above it.
+    /// Most bytes all segments together may take, at least two per shard; verbs are refused above it.
     pub log_bytes_max: u64,
     /// Most ended calls that wait for the journal's store, per shard: at least 1.
     pub journal_records_max: usize,
@@ -67,6 +67,9 @@ impl Options {
         }
         if !(SEGMENT_MIN..=SEGMENT_MAX).contains(&self.segment_bytes) {
             return wrong("segment_bytes", "from 256 KiB to 1 GiB");
+        }
+        if self.log_bytes_max / 2 / u64::from(self.shards) < self.segment_bytes as u64 {
+            return wrong("log_bytes_max", "at least two segments per shard");
         }
         if self.journal_records_max == 0 || self.journal_bytes_max < PAYLOAD_MAX {
             return wrong("the journal's bounds", "at least 1 record and 64 KiB");
@@ -120,6 +123,8 @@ mod tests {
         assert!(with(&|options| options.segment_bytes = SEGMENT_MIN));
         assert!(!with(&|options| options.segment_bytes = SEGMENT_MIN - 1));
         assert!(!with(&|options| options.segment_bytes = SEGMENT_MAX + 1));
+        assert!(with(&|options| options.log_bytes_max = 2 * 16 * 8 * 1024 * 1024));
+        assert!(!with(&|options| options.log_bytes_max = 2 * 16 * 8 * 1024 * 1024 - 1));
         assert!(!with(&|options| options.sync_every = Duration::ZERO));
         assert!(!with(&|options| options.journal_records_max = 0));
         assert!(!with(&|options| options.journal_bytes_max = PAYLOAD_MAX - 1));

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::header::{HEADER, Header, MARK_AT, Mark};
 
@@ -27,7 +27,23 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Writes the pages of a range to the disk and waits for it.
     pub(crate) fn sync(&self, from: usize, to: usize) -> io::Result<()> {
-        self.map.flush_range(from, to.saturating_sub(from))
+        self.map.flush_range(from, to.saturating_sub(from))?;
+        self.let_go(from, to)
+    }
+
+    /// Takes whole stretches that are synced out of this process's memory; they stay in the page cache. Otherwise every
+    /// segment would count as ours in full.
+    fn let_go(&self, from: usize, to: usize) -> io::Result<()> {
+        let (from, to) = (from / WARM * WARM, to / WARM * WARM);
+        if from >= to {
+            return Ok(());
+        }
+        // SAFETY: the map is shared and of a file, so its pages keep what was copied into them when they leave this
+        // process's page table; a later access finds them again. No Rust reference into the map exists.
+        #[allow(unsafe_code, reason = "the only way to give mapped pages back")]
+        unsafe {
+            self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to - from)
+        }
     }
 
     pub(crate) fn size(&self) -> usize {

@@ -150,6 +150,7 @@ impl ShardLog {
         let full = std::mem::replace(&mut self.active, next);
         self.behind.push((full.mapped().seq, full.len() as u64));
         self.full.push((full, std::mem::take(&mut self.synced)));
+        self.starved = false;
         Ok(())
     }
 
@@ -228,18 +229,22 @@ impl ShardLog {
     }
 
     /// The segments a snapshot may take in: from, and up to but without. Worth it if they hold more than `bytes` and
-    /// more than the last snapshot, or if the log is full.
-    pub(crate) fn snapshot_span(&self, bytes: u64) -> Option<(u64, u64)> {
+    /// more than the last snapshot, or if any shard is starved.
+    pub(crate) fn snapshot_span(&self, bytes: u64, starved: bool) -> Option<(u64, u64)> {
         let behind = self.bytes_behind();
-        let worth = behind > bytes.max(self.snapshot_bytes) || (self.starved && behind > 0);
+        let worth = behind > bytes.max(self.snapshot_bytes) || (starved && behind > 0);
         worth.then_some((self.base_seq, self.active.mapped().seq))
+    }
+
+    /// No segment could be created for the last record that needed one.
+    pub(crate) fn starved(&self) -> bool {
+        self.starved
     }
 
     /// Notes that a snapshot of everything before `seq` is on the disk.
     pub(crate) fn snapshot_taken(&mut self, seq: u64, bytes: u64) {
         self.base_seq = seq;
         self.snapshot_bytes = bytes;
-        self.starved = false;
         self.behind.retain(|(behind, _)| *behind >= seq);
     }
 

@@ -348,6 +348,20 @@ fn a_full_log_refuses_and_applies_nothing() {
 }
 
 #[test]
+fn a_starved_shard_gets_what_another_can_spare() {
+    let temp = tempfile::tempdir().unwrap();
+    let two = Options { shards: 2, snapshot_bytes: u64::MAX, ..options(Hand::at(START)) };
+    let engine = open(temp.path(), Options { log_bytes_max: 4 * 256 * 1024, ..two });
+    // Shard 0 takes three of four segments; shard 1 cannot go on.
+    let fill = |first: u128| (0..20_000).find(|n| reserve(&engine, first + n * 2, START).is_err()).unwrap();
+    fill(0);
+    let stuck = fill(1) * 2 + 1;
+    is_away(reserve(&engine, stuck, START));
+    engine.tick();
+    assert!(matches!(reserve(&engine, stuck, START), Ok(Verdict::Admit(_))));
+}
+
+#[test]
 fn a_directory_that_is_gone_refuses_and_comes_back() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("log");

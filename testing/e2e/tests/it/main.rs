@@ -9,6 +9,7 @@
 
 mod calls;
 mod changed_file;
+mod command_line;
 mod endings;
 mod kills;
 mod sdk_and_provider;

@@ -8,8 +8,9 @@ use tollbook_e2e::config::{
 };
 use tollbook_e2e::gateway::{Gateway, wait_for};
 use tollbook_e2e::http::{LIMIT, together};
+use tollbook_e2e::journal::Journal;
 use tollbook_e2e::python::sdk_many;
-use tollbook_mock_upstream::{Ending, MockUpstream, Script};
+use tollbook_mock_upstream::{Ending, Generate, MockUpstream, Script};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -65,6 +66,40 @@ fn both_sdks_work_through_the_gateway() {
     ];
     check_cases(&gateway, MESSAGES_MODEL, &cases, text);
     assert!(mock.calls().iter().all(|call| call.ending == Ending::Complete && call.usage_complete));
+}
+
+#[test]
+fn sdks_see_a_clean_end_when_a_hard_limit_stops_their_stream() {
+    let mock = mock();
+    let paced = Generate { output_llm_tokens: Some(64), chunk_every_ms: 8, ..Generate::default() };
+    mock.set_default(paced.into());
+    // It holds 8 of output; there is no room to grow towards the 64 that the calls may use.
+    let limits = json!([{"measure": "output_tokens", "period": "lifetime", "ceiling": 20, "strictness": "hard",
+        "hold": "expected", "estimator": {"kind": "constant", "output": 8}}]);
+    let config = Config::new(&mock.url()).simple_tenant("open", &limits).simple_tenant("anthropic", &limits);
+    let mut gateway = Gateway::start(&config);
+    let cases = [
+        ("openai_stream", CHAT_MODEL, "open", "length"),
+        ("anthropic_stream", MESSAGES_MODEL, "anthropic", "max_tokens"),
+    ];
+    for (case, model, tenant, finish) in cases {
+        let key = secret(&format!("{tenant}-key"));
+        let outcome = &sdk_many(&[case], &gateway.url(), &key, &["--model", model])[0];
+        let call = &outcome["calls"][0];
+        assert_eq!(
+            (&outcome["attempts"], call["finish"].as_str()),
+            (&json!([200]), Some(finish)),
+            "{outcome}"
+        );
+        let words = call["text"].as_str().unwrap().split_whitespace().count();
+        assert!((1..64).contains(&words), "{outcome}");
+    }
+    assert!(mock.wait_until_blocking(LIMIT, |calls, totals| calls.len() == 2 && totals.in_flight == 0));
+    assert!(mock.calls().iter().all(|call| call.ending == Ending::ClientGone));
+    assert!(gateway.terminate().success());
+    let journal = Journal::read(&gateway.data_dir());
+    let ends: Vec<&str> = journal.entries.iter().map(|entry| entry.ending.as_str()).collect();
+    assert_eq!(ends, ["stopped_at_limit"; 2]);
 }
 
 fn check_cases(gateway: &Gateway, model: &str, cases: &[(&str, &str)], text: &str) {

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a call is admitted only with all its holds written (L1); tenant first, then pool, and no hold outlives a
 //! denial; a verdict is asked for again at most once per reason (period starts, due holds, an exact count, a lost
-//! reply). When the engine is away: a call with a limit that is closed then is refused; without one it is admitted
-//! against the local book.
+//! reply). When the engine is away every call is refused, also where a limit says `local` or `open`: the local window
+//! comes with the engines that can be away while a gateway lives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -383,6 +383,10 @@ impl Admission {
                     self.expire(due).await;
                 }
                 Verdict::Deny { denial, .. } => return Ok(Asked::Denied(Box::new(denial), reply.now)),
+                // The engine's clock ran away while an answer was under way: the hold has expired, or one more period has
+                // begun. Nothing is held, nothing was sent.
+                Verdict::Ended(_) if repeated => return Err(Refused::Away),
+                Verdict::Recalendar => return Err(Refused::Away),
                 other => {
                     tracing::error!(verdict = ?other, "a verdict that cannot be");
                     return Err(Refused::Internal);

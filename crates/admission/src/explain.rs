@@ -92,11 +92,12 @@ impl Admission {
         let bound = self.bindings.get(principal, model, service, user, self.now_s())?;
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
         let estimate = request.map(|r| estimate::of(&bound, r));
-        if let Some(estimate) = &estimate {
-            let demands = estimate.demands(&bound, &self.periods_at(&bound, self.now_s()))?;
-            judge(&mut lines, &demands);
-        }
+        let demands = match &estimate {
+            Some(estimate) => estimate.demands(&bound, &self.periods_at(&bound, self.now_s()))?,
+            None => Vec::new(),
+        };
         lines.extend(self.lines(&bound, &bound.pool, true).await?);
+        judge(&mut lines, &demands);
         let refusing = lines.iter().filter(|l| l.would_refuse.is_some()).map(|l| l.limit.clone()).collect();
         Ok(Explanation {
             model: bound.model().to_owned(),
@@ -177,19 +178,18 @@ fn current(bound: &Bound, account: &BoundAccount, period: u64, now_s: u64) -> bo
     calendar.is_none_or(|calendar| calendar.current(now_s).0 <= period)
 }
 
-/// Marks what would refuse a call of these demands.
+/// Marks what would refuse a call of these demands; an account without one is asked for a single unit.
 fn judge(lines: &mut [StandingLine], demands: &[(AccountId, u64)]) {
     for line in lines.iter_mut() {
-        let Some((_, demand)) = demands.iter().find(|(account, _)| *account == line.account) else {
-            continue;
-        };
-        line.demand = Some(*demand);
+        line.demand = demands.iter().find(|(account, _)| *account == line.account).map(|(_, demand)| *demand);
         if line.shadow {
             continue;
         }
-        line.would_refuse = if *demand > line.ceiling {
+        // Of a call that is not known, the least it can ask for is one.
+        let least = line.demand.unwrap_or(1);
+        line.would_refuse = if least > line.ceiling {
             Some("the demand is above the ceiling")
-        } else if *demand > line.remaining {
+        } else if least > line.remaining {
             Some("no room now")
         } else {
             None

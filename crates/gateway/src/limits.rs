@@ -9,12 +9,14 @@ struct Page<'a> {
     data: Vec<Line<'a>>,
 }
 
-/// Amounts in the unit of `measure`; cost in nano-currency.
+/// One limit; amounts in `unit`.
 #[derive(Serialize)]
 struct Line<'a> {
     limit: &'a str,
     subject: &'a str,
     measure: &'static str,
+    /// What the amounts count: `calls`, `llm_tokens` or `nano-currency` (billionths of a currency unit).
+    unit: &'static str,
     form: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<&'a str>,
@@ -35,6 +37,7 @@ pub(crate) fn body(lines: &[StandingLine]) -> Vec<u8> {
             limit: &line.limit,
             subject: &line.subject,
             measure: line.measure,
+            unit: unit(line.measure),
             form: &line.form,
             model: line.model.as_deref(),
             strictness: if line.hard { "hard" } else { "soft" },
@@ -46,4 +49,12 @@ pub(crate) fn body(lines: &[StandingLine]) -> Vec<u8> {
         })
         .collect();
     serde_json::to_vec(&Page { object: "list", data }).unwrap_or_default()
+}
+
+fn unit(measure: &str) -> &'static str {
+    match measure {
+        "cost" => "nano-currency",
+        "requests" | "concurrency" => "calls",
+        _ => "llm_tokens",
+    }
 }

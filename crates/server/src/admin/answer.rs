@@ -120,8 +120,10 @@ fn account(line: &accounts::Line) -> Value {
 async fn past(admin: &Admin, request_id: &str) -> Result<Value, Refusal> {
     let entries = admin.journal.by_request(request_id).await.map_err(|error| away(&error.to_string()))?;
     if entries.is_empty() {
-        let message =
-            format!("the journal has nothing of `{request_id}`; a call is there a moment after its end");
+        let message = format!(
+            "the journal has nothing of `{request_id}`: a call that was refused at the door leaves no entry, an admitted \
+                 one has it a moment after its end"
+        );
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_request", message));
     }
     Ok(json!({"request_id": request_id, "entries": entries.iter().map(entry).collect::<Vec<_>>()}))

@@ -78,7 +78,9 @@ impl Maker<'_> {
             let dialect =
                 file.upstreams.iter().find(|upstream| upstream.name == model.upstream).map(|u| u.dialect);
             if dialect.is_none() {
-                let known: Vec<&str> = file.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+                let mut known: Vec<&str> =
+                    file.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+                known.dedup();
                 let help = format!("known are {}", known.join(", "));
                 let what = format!("there is no upstream `{}`", model.upstream);
                 self.mistakes.add_with_help(format!("{path}.upstream"), what, help);

@@ -149,7 +149,8 @@ pub enum OnExpiry {
     Charge,
 }
 
-/// What happens while the book cannot be reached.
+/// What happens while the book cannot be reached. The embedded book is away only when its disk is full or gone; until there
+/// are others every call is refused then, whatever is said here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenAway {
@@ -161,7 +162,7 @@ pub enum WhenAway {
     Open,
 }
 
-/// Which llm_tokens count how much: the name of a known way, or weights. Weights are decimals with up to three places;
+/// Which llm_tokens count how much: `{ preset: NAME }` for a known way, or weights. Weights are decimals with up to three places;
 /// a part without one counts by the part that contains it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -104,12 +104,17 @@ impl Settle {
                 Measure::Cost => body.overrun.cost_nano = body.overrun.cost_nano.max(over),
                 _ => {}
             }
-            if account.measure == Measure::Tokens {
-                body.hold.expected_llm_tokens = body.hold.expected_llm_tokens.max(leg.expected);
-            }
-            if account.measure == Measure::Cost {
-                body.hold.expected_cost_nano = body.hold.expected_cost_nano.max(leg.expected);
-            }
+        }
+        // The receipt knows what was learned; the guess of the door gives way to it.
+        let expected = |measure: Measure| {
+            let legs = binding.accounts.iter().zip(&receipt.receipt.legs);
+            legs.filter(|(account, _)| account.measure == measure).map(|(_, leg)| leg.expected).max()
+        };
+        if let Some(llm_tokens) = expected(Measure::Tokens) {
+            body.hold.expected_llm_tokens = llm_tokens;
+        }
+        if let Some(nano) = expected(Measure::Cost) {
+            body.hold.expected_cost_nano = nano;
         }
         if open.live.is_bounded() {
             // Such a hold grew with its stream; what was decided in the end is the engine's to say.

@@ -135,15 +135,19 @@ fn text(vocabulary: Vocabulary, surface: tollbook_wire::Surface, body: &[u8]) ->
     Some(count)
 }
 
-/// What the journal is told of the hold.
+/// What the journal is told of the hold. The expected output is learned in the engine; before its receipt the model's
+/// first guess stands in for it, so that an entry of expiry tells of output and cost too. The quotas have the exact amount.
 pub(crate) fn hold(legs: &[Leg], estimate: &Estimate) -> Hold {
     let worst = |measure| legs.iter().filter(|l| l.measure == measure).map(|l| l.worst).max().unwrap_or(0);
+    let output = estimate.demand.first_output.min(estimate.demand.cap);
+    let expected = |leg: &Leg| leg.base.saturating_add(leg.per_output.saturating_mul(output)).div_ceil(1_000);
+    let cost = legs.iter().filter(|l| l.measure == Measure::Cost).map(expected).max().unwrap_or(0);
     let charged = legs.iter().any(|l| l.limits.iter().any(|l| !l.shadow && l.on_expiry == OnExpiry::Charge));
     Hold {
         input_llm_tokens: estimate.input(),
-        expected_llm_tokens: estimate.input(),
+        expected_llm_tokens: estimate.input().saturating_add(output),
         worst_llm_tokens: estimate.demand.worst_input.saturating_add(estimate.demand.cap),
-        expected_cost_nano: 0,
+        expected_cost_nano: cost,
         worst_cost_nano: worst(Measure::Cost),
         charged_on_expiry: charged,
     }

@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
-use tollbook_engine::ledger::{Expired, Micros, Renewed, Settled};
+use tollbook_engine::ledger::{AccountId, Expired, Micros, Renewed, Settled};
 use tollbook_engine::{
-    AdjustCall, Cursor, DueHold, Engine, EngineError, ErrorKind, ExpireCall, JournalRecord, RebookCall,
-    ReleaseCall, RenewCall, Reply, ReserveCall, SettleCall, Shard, Verdict,
+    AdjustCall, Balance, Cursor, DueHold, Engine, EngineError, ErrorKind, ExpireCall, JournalRecord,
+    RebookCall, ReleaseCall, RenewCall, Reply, ReserveCall, SettleCall, Shard, Verdict,
 };
 use tollbook_engine_memory::{Clock, MemoryEngine, Options};
 use tollbook_engine_suite::wait;
@@ -18,6 +18,7 @@ use tollbook_engine_suite::wait;
 use crate::audit::{Auditor, Checked};
 use crate::brief::Brief;
 use crate::clock::SimClock;
+use crate::config::S;
 use crate::stats::Stats;
 
 /// What a verb comes to.
@@ -125,7 +126,26 @@ impl Bank {
 
     /// While the engine is away every verb is refused.
     pub(crate) fn set_away(&self, is_away: bool) {
-        self.lock().is_away = is_away;
+        let mut inner = self.lock();
+        inner.auditor.stats.engine_away += u64::from(is_away && !inner.is_away);
+        inner.is_away = is_away;
+    }
+
+    /// Engine time jumps forward.
+    pub(crate) fn step_forward(&self, by: Micros) {
+        self.note(|| format!("the clock jumps forward by {by}"));
+        self.stats(|stats| stats.clock_forward += 1);
+        self.clock.step_forward(by);
+    }
+
+    /// Engine time steps back.
+    pub(crate) fn step_back(&self, by: Micros) {
+        self.note(|| format!("the clock steps back by {by}"));
+        self.stats(|stats| {
+            stats.clock_back += 1;
+            stats.clock_back_far += u64::from(by > 3600 * S);
+        });
+        self.clock.step_back(by);
     }
 
     /// Runs a verb, audits it, and compares the balances of its shard.
@@ -270,11 +290,14 @@ impl Bank {
         )
     }
 
-    /// The accounts of a call's shard, for somebody who only wants to know the time.
+    /// For somebody who only wants to know the time.
     pub(crate) fn now(&self) -> Outcome<()> {
-        let asked =
-            self.verb(Shard(0), &"now", |engine| wait(engine.balances(Shard(0), &[])), |_, _, _| Ok(()));
+        let asked = self.balances(Shard(0), &[]);
         asked.map(|reply| Reply { epoch: reply.epoch, now: reply.now, value: () })
+    }
+
+    pub(crate) fn balances(&self, shard: Shard, accounts: &[AccountId]) -> Outcome<Vec<Option<Balance>>> {
+        self.verb(shard, &"balances", |engine| wait(engine.balances(shard, accounts)), |_, _, _| Ok(()))
     }
 
     pub(crate) fn journal_read(&self, shard: Shard, max: usize) -> Outcome<Vec<JournalRecord>> {
@@ -333,13 +356,19 @@ impl Bank {
         }
     }
 
-    /// Ends the engine, with or without warning, and starts it on what it kept. False without a log.
-    pub(crate) fn restart(&self, is_kill: bool) -> bool {
+    /// Ends the engine, with or without warning, and starts it on what it kept; without a log there is nothing to start on.
+    pub(crate) fn restart(&self, is_kill: bool) {
         let (moment, now) = (self.clock.moment(), self.clock.now());
         let mut guard = self.lock();
         let inner = &mut *guard;
-        let Some(dir) = &inner.dir else { return false };
-        let Some(engine) = inner.engine.take() else { return false };
+        let Some(dir) = &inner.dir else { return };
+        let Some(engine) = inner.engine.take() else { return };
+        let stats = &mut inner.auditor.stats;
+        let counter = if is_kill { &mut stats.engine_kills } else { &mut stats.engine_restarts };
+        *counter += 1;
+        if let Some(trace) = &mut inner.trace {
+            trace.push(format!("{now} the engine starts again, killed: {is_kill}"));
+        }
         if is_kill {
             engine.abandon();
         } else if let Err(error) = engine.close() {
@@ -354,7 +383,6 @@ impl Bank {
         if let Err(finding) = checked {
             inner.finding.get_or_insert(format!("after a restart: {finding}"));
         }
-        true
     }
 }
 

@@ -145,20 +145,11 @@ async fn once(world: &Arc<World>, trouble: Trouble, random: &mut Random) {
         | Trouble::Torn
         | Trouble::Conflict => {}
         Trouble::Away => {
-            bank.stats(|stats| stats.engine_away += 1);
             bank.set_away(true);
             sleep(Duration::from_millis(random.below(12_000))).await;
             bank.set_away(false);
         }
-        Trouble::Restart => {
-            let is_kill = random.one_in(2);
-            bank.note(|| format!("the engine starts again, killed: {is_kill}"));
-            if bank.restart(is_kill) {
-                bank.stats(
-                    |stats| if is_kill { stats.engine_kills += 1 } else { stats.engine_restarts += 1 },
-                );
-            }
-        }
+        Trouble::Restart => bank.restart(random.one_in(2)),
         Trouble::Crash => {
             if host.crash() {
                 bank.note(|| format!("gateway {at} dies"));
@@ -177,18 +168,11 @@ async fn once(world: &Arc<World>, trouble: Trouble, random: &mut Random) {
         }
         Trouble::Forward => {
             let by = *random.of(&[S, 20 * S, 70 * S, 10 * 60 * S, 3600 * S]);
-            bank.note(|| format!("the clock jumps forward by {by}"));
-            bank.stats(|stats| stats.clock_forward += 1);
-            bank.clock.step_forward(random.below(by).min(world.plan.jump_max()));
+            bank.step_forward(random.below(by).min(world.plan.jump_max()));
         }
         Trouble::Back => {
             let by = *random.of(&[S, 5 * S, 70 * S, 3600 * S, 2 * 86_400 * S]);
-            bank.note(|| format!("the clock steps back by {by}"));
-            bank.stats(|stats| {
-                stats.clock_back += 1;
-                stats.clock_back_far += u64::from(by > 3600 * S);
-            });
-            bank.clock.step_back(random.below(by));
+            bank.step_back(random.below(by));
         }
         Trouble::Limits => change_limits(world, random).await,
         Trouble::Adjust => adjust(world, random).await,
@@ -202,7 +186,7 @@ async fn once(world: &Arc<World>, trouble: Trouble, random: &mut Random) {
             let Some(gateway) = halt(world, at).await else { return bank.set_away(false) };
             bank.set_away(false);
             if gateway.unfinished().1 > 0 {
-                bank.clock.step_forward(S * (24 * 60 + random.below(9 * 60)));
+                bank.step_forward(S * (24 * 60 + random.below(9 * 60)));
             }
             world.boot(host);
         }

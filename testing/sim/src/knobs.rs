@@ -86,13 +86,15 @@ pub struct Knobs {
     /// At most so many calls in all.
     pub calls: u64,
     pub without: Vec<Trouble>,
+    /// The real admission instead of its model.
+    pub is_real: bool,
     /// Write a wrong amount past the verbs, to see that it is found.
     pub is_sabotaged: bool,
 }
 
 impl Knobs {
     pub fn of(seed: u64) -> Self {
-        Self { seed, gateways: 8, calls: 1000, without: Vec::new(), is_sabotaged: false }
+        Self { seed, gateways: 8, calls: 1000, without: Vec::new(), is_real: false, is_sabotaged: false }
     }
 
     /// The command that repeats the run.
@@ -101,6 +103,9 @@ impl Knobs {
         let usual = Self::of(self.seed);
         if self.gateways < usual.gateways {
             let _infallible = write!(command, " --gateways {}", self.gateways);
+        }
+        if self.is_real {
+            command += " --real";
         }
         if self.is_sabotaged {
             command += " --sabotage";

@@ -24,12 +24,13 @@ mod gateway;
 mod jobs;
 mod knobs;
 mod probe;
+mod real;
 mod seeds;
 mod stats;
 mod wire;
 mod world;
 
 pub use knobs::{Knobs, Trouble};
-pub use seeds::{explain, run_seeds, shrink};
+pub use seeds::{TRACE_SHOWN, explain, run_seeds, shrink};
 pub use stats::Stats;
 pub use world::{Failure, Report, run};

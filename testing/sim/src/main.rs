@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tollbook_sim::{Knobs, Stats, Trouble, explain, run, run_seeds};
+use tollbook_sim::{Knobs, Stats, TRACE_SHOWN, Trouble, explain, run, run_seeds};
 
 /// Simulates gateways against one engine on virtual time.
 #[derive(Debug, Parser)]
@@ -24,6 +24,12 @@ struct Args {
     /// Leave a kind of trouble out; may be given more than once.
     #[arg(long)]
     without: Vec<Trouble>,
+    /// How many of the last verbs before a failure to show.
+    #[arg(long, default_value_t = TRACE_SHOWN)]
+    lines: usize,
+    /// Run the real admission instead of its model.
+    #[arg(long)]
+    real: bool,
     /// Write a wrong amount past the verbs, to see that it is found.
     #[arg(long)]
     sabotage: bool,
@@ -32,7 +38,7 @@ struct Args {
 fn main() -> std::io::Result<ExitCode> {
     let args = Args::parse();
     let mut out = std::io::stdout().lock();
-    let done = if args.seeds > 1 { run_seeds(args.seed, args.seeds) } else { one(&args) };
+    let done = if args.seeds > 1 { run_seeds(args.seed, args.seeds, args.real) } else { one(&args) };
     match done {
         Ok(stats) => {
             for (name, count) in stats.all() {
@@ -54,11 +60,12 @@ fn one(args: &Args) -> Result<Stats, String> {
         gateways: args.gateways.unwrap_or(usual.gateways),
         calls: args.calls.unwrap_or(usual.calls),
         without: args.without.clone(),
+        is_real: args.real,
         is_sabotaged: args.sabotage,
     };
     let report = run(&knobs, false);
     match report.failure {
         None => Ok(report.stats),
-        Some(failure) => Err(explain(&knobs, &failure)),
+        Some(failure) => Err(explain(&knobs, &failure, args.lines)),
     }
 }

@@ -6,20 +6,20 @@ use crate::knobs::{Knobs, Trouble};
 use crate::stats::Stats;
 use crate::world::{Failure, run};
 
-/// Lines of a trace that a failure shows.
-const TRACE_SHOWN: usize = 40;
+/// Lines of a trace that a failure shows unless more are asked for.
+pub const TRACE_SHOWN: usize = 40;
 /// Characters of each of them.
 const LINE_SHOWN: usize = 1200;
 
 /// Runs seeds from `first` on; at the first that fails, the smallest run that still does, as text.
-pub fn run_seeds(first: u64, count: u64) -> Result<Stats, String> {
+pub fn run_seeds(first: u64, count: u64, is_real: bool) -> Result<Stats, String> {
     let mut stats = Stats::default();
     for seed in first..first + count {
-        let knobs = Knobs::of(seed);
+        let knobs = Knobs { is_real, ..Knobs::of(seed) };
         let report = run(&knobs, false);
         stats.add(&report.stats);
         if let Some(failure) = report.failure {
-            return Err(explain(&shrink(knobs, &failure), &failure));
+            return Err(explain(&shrink(knobs, &failure), &failure, TRACE_SHOWN));
         }
     }
     Ok(stats)
@@ -63,14 +63,14 @@ fn kind(failure: &Failure) -> &str {
 }
 
 /// The run again with its last verbs written down.
-pub fn explain(knobs: &Knobs, first: &Failure) -> String {
+pub fn explain(knobs: &Knobs, first: &Failure, lines: usize) -> String {
     let report = run(knobs, true);
     let mut text = format!("seed {}: {}\n", knobs.seed, first.finding);
     let Some(failure) = report.failure else {
         let _infallible = writeln!(text, "the smaller run did not fail again: {}", knobs.command());
         return text;
     };
-    let skipped = report.trace.len().saturating_sub(TRACE_SHOWN);
+    let skipped = report.trace.len().saturating_sub(lines);
     let _infallible = writeln!(text, "made smaller, after {} verbs: {}", report.trace.len(), failure.finding);
     for line in report.trace.iter().skip(skipped) {
         let line: String = line.chars().take(LINE_SHOWN).collect();

@@ -88,6 +88,12 @@ stats! {
     sweeps
     drained
     drains_torn
+    /// Real gateways: calls whose journal equals the provider's record.
+    calls_journaled
+    /// Known too late, and kept apart.
+    calls_unbooked
+    /// Their gateway died with their outcome.
+    calls_died
 }
 
 impl Stats {

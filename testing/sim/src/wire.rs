@@ -24,6 +24,7 @@ pub(crate) struct Wire {
     slow: bool,
     twice: bool,
     is_healed: AtomicBool,
+    is_cut: AtomicBool,
     random: Mutex<Random>,
 }
 
@@ -45,12 +46,18 @@ impl Wire {
             slow: plan.has(Trouble::Slow),
             twice: plan.has(Trouble::Twice),
             is_healed: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             random: Mutex::new(random),
         }
     }
 
     pub(crate) fn heal(&self) {
         self.is_healed.store(true, Ordering::Relaxed);
+    }
+
+    /// Its sender is dead: nothing more gets through, but what is on its way arrives.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
     }
 
     pub(crate) async fn reserve(&self, deadline: Duration, call: &ReserveCall) -> Outcome<Verdict> {
@@ -90,6 +97,9 @@ impl Wire {
         run: impl Fn(&Bank) -> Outcome<T> + Send + 'static,
     ) -> Outcome<T> {
         let unknown = || EngineError::unknown(ErrorKind::Deadline);
+        if self.is_cut.load(Ordering::Relaxed) {
+            return Err(EngineError::not_applied(ErrorKind::Away("the sender is dead".to_owned())));
+        }
         match self.fate() {
             Fate::Straight => run(&self.bank),
             Fate::RequestLost => {

@@ -16,6 +16,7 @@ use crate::config::{self, Config};
 use crate::gateway::{Disk, Gateway};
 use crate::jobs::{self, Jobs};
 use crate::knobs::{Knobs, Part, Plan, Trouble, stream};
+use crate::real;
 use crate::stats::Stats;
 use crate::wire::Wire;
 
@@ -62,12 +63,13 @@ const ALL_LIVES: Duration = Duration::from_secs(61);
 pub fn run(knobs: &Knobs, is_traced: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
+        Ok(runtime) if knobs.is_real => runtime.block_on(real::drive(knobs, is_traced)),
         Ok(runtime) => runtime.block_on(drive(knobs, is_traced)),
         Err(error) => failed(format!("no runtime: {error}")),
     }
 }
 
-fn failed(finding: String) -> Report {
+pub(crate) fn failed(finding: String) -> Report {
     Report { stats: Stats::default(), failure: Some(Failure { finding }), trace: Vec::new() }
 }
 

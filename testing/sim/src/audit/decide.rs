@@ -202,9 +202,7 @@ fn place(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<&LiveLeg
             let second = now / 1_000_000;
             let at = starts.windows(2).position(|pair| (pair[0]..pair[1]).contains(&second))?;
             match account.and_then(Account::newest) {
-                Some((newest, period)) if newest > starts[at] => {
-                    starts[..3].contains(&newest).then_some((newest, period.end))
-                }
+                Some((newest, period)) if newest > starts[at] => Some((newest, period.end)),
                 _ => Some((starts[at], starts[at + 1])),
             }
         }

@@ -60,7 +60,11 @@ impl Spool {
         if after > self.bytes_max {
             return Err(SpoolError::Full { bytes_max: self.bytes_max });
         }
-        self.file.write_all(&frame)?;
+        if let Err(error) = self.file.write_all(&frame) {
+            // A torn frame would hide every outcome behind it.
+            self.cut_to(self.bytes)?;
+            return Err(error.into());
+        }
         self.bytes = after;
         Ok(())
     }
@@ -75,9 +79,14 @@ impl Spool {
 
     /// Forgets everything; all of it was acknowledged.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
-        self.file.set_len(0)?;
-        self.file.seek(SeekFrom::Start(0))?;
+        self.cut_to(0)?;
         self.bytes = 0;
+        Ok(())
+    }
+
+    fn cut_to(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)?;
+        self.file.seek(SeekFrom::Start(bytes))?;
         Ok(())
     }
 

@@ -140,6 +140,9 @@ fn intake(error: &IntakeError, gateway: &Gateway) -> Problem {
         IntakeError::Timeout => {
             Problem::invalid("the request body did not arrive in time").code("request_timeout")
         }
+        IntakeError::Busy => {
+            Problem::unavailable("too many request bodies are being held at the moment").code("overloaded")
+        }
         IntakeError::Encoded => Problem::new(
             tollbook_wire::ErrorKind::InvalidRequest,
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -242,13 +245,15 @@ async fn run(
                 let (status, head, body) = read_error(&gateway, response).await;
                 if call.rejects_usage_option(status, &body) {
                     tracing::warn!(upstream = %call.upstream.config.name, "the upstream rejects stream_options; asked without");
-                    call.ticket
-                        .tried_again()
-                        .await
-                        .map_err(|r| Problem::refused(r, call.surface.dialect(), 0))?;
+                    if let Err(refused) = call.ticket.tried_again().await {
+                        call.ticket.end(&Outcome::upstream_error());
+                        return Err(Problem::refused(refused, call.surface.dialect(), gateway.jitter()));
+                    }
                     continue;
                 }
-                let verdict = refusal::judge(call.surface, call.upstream.config.dialect, status, &head, body);
+                let ours = call.upstream.is_named_in(&body);
+                let verdict =
+                    refusal::judge(call.surface, call.upstream.config.dialect, status, &head, body, ours);
                 gateway.note_upstream_error(pool, &call.upstream.config.name, status);
                 match verdict {
                     Verdict::Retry { pause, problem } => (Some(pause), problem, Outcome::upstream_error()),
@@ -311,6 +316,16 @@ async fn read_error(gateway: &Gateway, response: Response<Incoming>) -> (StatusC
     (head.status, head.headers, bytes)
 }
 
+/// What an answer says it is encoded in; several lines are several codings.
+fn coding(headers: &HeaderMap) -> Option<String> {
+    let lines: Vec<&str> = headers
+        .get_all(header::CONTENT_ENCODING)
+        .iter()
+        .map(|v| v.to_str().unwrap_or("unreadable"))
+        .collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
+}
+
 /// A whole body within bounds of size and silence, decoded.
 async fn collect(
     mut body: Incoming,
@@ -346,6 +361,7 @@ async fn collect(
             decoder.push(&data, &mut parts, room).map_err(|_| CollectError::Encoding)?;
         }
     }
+    decoder.finish(&mut parts).map_err(|_| CollectError::Encoding)?;
     let bytes = whole.unwrap_or_else(|| Bytes::from(parts));
     if bytes.len() > bound { Err(CollectError::TooLarge) } else { Ok(bytes) }
 }
@@ -380,7 +396,7 @@ async fn answer(
 ) -> Result<Response<OutBody>, Problem> {
     let (head, body) = response.into_parts();
     let text = |name: HeaderName| head.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    let encoding = text(header::CONTENT_ENCODING);
+    let encoding = coding(&head.headers);
     let kind = text(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
     let streams = call.stream && !kind.contains("application/json");
     if streams {
@@ -456,11 +472,12 @@ async fn buffered(
     };
     let meter = tollbook_wire::read_usage(call.surface, &bytes);
     let empty = bytes.is_empty();
-    if empty || (meter.error.is_some() && meter.usage.is_none()) {
+    if empty || !meter.json || (meter.error.is_some() && meter.usage.is_none()) {
         call.ticket.end(&Outcome::upstream_error());
         let problem = match meter.error {
             Some(error) => refusal::error_in_200(&error),
-            None => Problem::upstream("the provider answered with nothing"),
+            None if empty => Problem::upstream("the provider answered with nothing"),
+            None => Problem::upstream("the provider's answer is not what was asked for"),
         };
         return Err(problem);
     }

@@ -64,6 +64,19 @@ impl Decoder {
         Ok(())
     }
 
+    /// The bytes have ended: false ends are errors, and what the decoder still held is given.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), EncodingError> {
+        let ended = match self {
+            Self::Identity => return Ok(()),
+            Self::Gzip(d) => d.try_finish(),
+            Self::Deflate(d) => d.try_finish(),
+            Self::Brotli(d) => d.close(),
+            Self::Zstd(d) => d.flush(),
+        };
+        self.take(out);
+        ended.map_err(|_| EncodingError::Damaged)
+    }
+
     fn feed(&mut self, piece: &[u8]) -> Result<(), EncodingError> {
         let fed = match self {
             Self::Identity => return Err(EncodingError::Unknown),
@@ -122,6 +135,7 @@ mod tests {
                 for chunk in bytes.chunks(step) {
                     decoder.push(chunk, &mut out, 1 << 20).unwrap();
                 }
+                decoder.finish(&mut out).unwrap();
                 assert_eq!(out, plain, "{name} by {step}");
             }
         }
@@ -140,6 +154,17 @@ mod tests {
         let mut out = Vec::new();
         assert!(matches!(decoder.push(&bomb, &mut out, 1 << 20), Err(EncodingError::TooLarge)));
         assert!(out.len() < 4 << 20);
+    }
+
+    #[test]
+    fn a_coded_answer_that_was_cut_is_no_answer() {
+        let whole = gzip(&[7; 10_000]);
+        for cut in [10, whole.len() / 2, whole.len() - 1] {
+            let mut decoder = Decoder::new(Some("gzip")).unwrap();
+            let mut out = Vec::new();
+            decoder.push(&whole[..cut], &mut out, 1 << 20).unwrap();
+            assert!(decoder.finish(&mut out).is_err(), "cut at {cut}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Request fields that never reach a provider: credentials, framing, encodings, forwarding facts.
-const REQUEST_DROPPED: [&str; 14] = [
+const REQUEST_DROPPED: [&str; 20] = [
     "host",
     "content-length",
     "authorization",
@@ -35,10 +35,17 @@ const REQUEST_DROPPED: [&str; 14] = [
     "x-forwarded-for",
     "x-real-ip",
     "http2-settings",
+    // These would steer the operator's account or the request's meaning there.
+    "openai-organization",
+    "openai-project",
+    "ocp-apim-subscription-key",
+    "x-http-method-override",
+    "x-original-url",
+    "via",
 ];
 
 /// Response fields that describe the operator's account or would mislead the client.
-const RESPONSE_DROPPED: [&str; 8] = [
+const RESPONSE_DROPPED: [&str; 13] = [
     "content-length",
     "content-encoding",
     "set-cookie",
@@ -47,11 +54,23 @@ const RESPONSE_DROPPED: [&str; 8] = [
     "x-should-retry",
     "x-request-id",
     "request-id",
+    // These speak of the provider's origin, not of ours.
+    "alt-svc",
+    "strict-transport-security",
+    "location",
+    "server",
+    "via",
 ];
 
 /// Prefixes of response fields that describe the operator's account.
-const RESPONSE_DROPPED_PREFIXES: [&str; 5] =
-    ["x-ratelimit-", "anthropic-ratelimit-", "anthropic-organization", "openai-organization", "ratelimit"];
+const RESPONSE_DROPPED_PREFIXES: [&str; 6] = [
+    "x-tollbook-",
+    "x-ratelimit-",
+    "anthropic-ratelimit-",
+    "anthropic-organization",
+    "openai-organization",
+    "ratelimit",
+];
 
 /// The client's headers as they may go upstream.
 pub(crate) fn for_upstream(client: &HeaderMap) -> HeaderMap {
@@ -107,7 +126,8 @@ pub(crate) fn query_for_upstream(query: Option<&str>) -> Option<String> {
         .split('&')
         .filter(|pair| {
             let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
-            !name.is_empty() && !CREDENTIALS.contains(&name.as_str())
+            // An encoded name can hide any other.
+            !name.is_empty() && !name.contains('%') && !CREDENTIALS.contains(&name.as_str())
         })
         .collect();
     if kept.is_empty() { None } else { Some(kept.join("&")) }
@@ -195,6 +215,7 @@ mod tests {
         assert_eq!(out["anthropic-version"], "2023-06-01");
         assert_eq!(query_for_upstream(Some("key=k&beta=true&API_KEY=k")), Some("beta=true".to_owned()));
         assert_eq!(query_for_upstream(Some("key=k")), None);
+        assert_eq!(query_for_upstream(Some("%6bey=k&api%5Fkey=k&beta=true")), Some("beta=true".to_owned()));
     }
 
     #[test]

@@ -1,15 +1,12 @@
 //! Reads a client's body, within bounds of size, of silence, and of all bodies held together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// Unit in which held bodies are counted.
-const BLOCK: usize = 4096;
 
 /// Why a body was not taken.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,13 +15,33 @@ pub(crate) enum IntakeError {
     /// The client fell silent or left.
     Cut,
     Timeout,
+    /// All bodies together are at their bound.
+    Busy,
     /// A content encoding of the request that is not taken.
     Encoded,
 }
 
-/// A part of the bound on all bodies, given back when dropped; lives as long as the bytes do.
+/// Bytes of the bound on all bodies, given back when dropped; lives as long as the bytes do.
 #[derive(Debug)]
-pub(crate) struct Share(#[allow(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+pub(crate) struct Share {
+    held: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Share {
+    /// Takes more; false if the bound would be passed.
+    fn grow(&mut self, more: usize, bound: usize) -> bool {
+        let before = self.held.fetch_add(more, Ordering::Relaxed);
+        self.bytes += more;
+        before.saturating_add(more) <= bound
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// A body, and its share of the bound on all bodies.
 #[derive(Debug)]
@@ -33,28 +50,29 @@ pub(crate) struct Taken {
     pub(crate) share: Share,
 }
 
-/// Bounds the bytes of all request bodies held at once.
+/// Bounds the bytes of all request bodies held at once. What counts is what has arrived, so a slow client holds no more
+/// than it sent, and nobody waits for anybody: over the bound the call is refused with a hint to come again.
 #[derive(Debug, Clone)]
 pub(crate) struct Intake {
-    blocks: Arc<Semaphore>,
+    held: Arc<AtomicUsize>,
+    in_flight_max: usize,
     body_max: usize,
     silence: Duration,
 }
 
 impl Intake {
     pub(crate) fn new(body_max: usize, in_flight_max: usize, silence: Duration) -> Self {
-        let blocks = (in_flight_max.max(body_max) / BLOCK + 1).min(Semaphore::MAX_PERMITS);
-        Self { blocks: Arc::new(Semaphore::new(blocks)), body_max, silence }
+        Self { held: Arc::default(), in_flight_max: in_flight_max.max(body_max), body_max, silence }
     }
 
-    /// Reads the whole body. Waits while the others together hold the bound.
+    /// Reads the whole body.
     pub(crate) async fn read(
         &self,
         headers: &http::HeaderMap,
         mut body: Incoming,
     ) -> Result<Taken, IntakeError> {
-        let coded =
-            headers.get(http::header::CONTENT_ENCODING).is_some_and(|v| v != "identity" && !v.is_empty());
+        let codings = headers.get_all(http::header::CONTENT_ENCODING);
+        let coded = codings.iter().any(|v| v != "identity" && !v.is_empty());
         if coded {
             return Err(IntakeError::Encoded);
         }
@@ -62,7 +80,7 @@ impl Intake {
         if announced.is_some_and(|n| n > self.body_max) {
             return Err(IntakeError::TooLarge);
         }
-        let share = self.share(announced.unwrap_or(self.body_max)).await?;
+        let mut share = Share { held: Arc::clone(&self.held), bytes: 0 };
         let mut first: Option<Bytes> = None;
         let mut rest = BytesMut::new();
         loop {
@@ -77,27 +95,23 @@ impl Intake {
             if held + data.len() > self.body_max {
                 return Err(IntakeError::TooLarge);
             }
+            if !share.grow(data.len(), self.in_flight_max) {
+                return Err(IntakeError::Busy);
+            }
             // Most bodies come in one frame and are never copied.
             if first.is_none() && rest.is_empty() {
                 first = Some(data);
                 continue;
             }
             if let Some(first) = first.take() {
-                rest.reserve(announced.unwrap_or(first.len() * 2).max(first.len() + data.len()));
+                // What is announced is not believed beyond a megabyte.
+                let expected = announced.unwrap_or(0).min(1 << 20);
+                rest.reserve(expected.max(first.len() + data.len()));
                 rest.extend_from_slice(&first);
             }
             rest.extend_from_slice(&data);
         }
         let bytes = first.unwrap_or_else(|| rest.freeze());
-        Ok(Taken { bytes, share: Share(share) })
-    }
-
-    async fn share(&self, bytes: usize) -> Result<OwnedSemaphorePermit, IntakeError> {
-        let blocks = u32::try_from(bytes / BLOCK + 1).unwrap_or(u32::MAX);
-        let taking = Arc::clone(&self.blocks).acquire_many_owned(blocks);
-        match tokio::time::timeout(self.silence, taking).await {
-            Ok(Ok(share)) => Ok(share),
-            _ => Err(IntakeError::Timeout),
-        }
+        Ok(Taken { bytes, share })
     }
 }

@@ -82,7 +82,6 @@ async fn connection<H, F>(
         .header_read_timeout(timeouts.head)
         .max_headers(bounds.headers_max)
         .max_buf_size(bounds.head_max.max(8192))
-        .pipeline_flush(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {

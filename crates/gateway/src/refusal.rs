@@ -54,6 +54,7 @@ pub(crate) fn judge(
     status: StatusCode,
     headers: &HeaderMap,
     body: Bytes,
+    names_our_key: bool,
 ) -> Verdict {
     let lines: Vec<(&str, &str)> =
         headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect();
@@ -80,11 +81,17 @@ pub(crate) fn judge(
             );
             Verdict::Give { problem: problem.code("upstream_exhausted").retry(Retry::Never(None)) }
         }
-        RefusalClass::TooLarge | RefusalClass::Other => other(surface, upstream, status, body),
+        RefusalClass::TooLarge | RefusalClass::Other => other(surface, upstream, status, body, names_our_key),
     }
 }
 
-fn other(surface: Surface, upstream: Dialect, status: StatusCode, body: Bytes) -> Verdict {
+fn other(
+    surface: Surface,
+    upstream: Dialect,
+    status: StatusCode,
+    body: Bytes,
+    names_our_key: bool,
+) -> Verdict {
     match status.as_u16() {
         401 | 403 => {
             let problem = Problem::upstream("the provider does not accept the gateway's own credential");
@@ -94,7 +101,7 @@ fn other(surface: Surface, upstream: Dialect, status: StatusCode, body: Bytes) -
             let json = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
             // 408 and 409 would make SDKs repeat what cannot be served.
             let status = if matches!(status.as_u16(), 408 | 409) { StatusCode::BAD_REQUEST } else { status };
-            if json && upstream == surface.dialect() {
+            if json && upstream == surface.dialect() && !names_our_key {
                 return Verdict::Pass { status, body };
             }
             let problem = Problem::new(ErrorKind::InvalidRequest, status, "the provider refused the request");

@@ -28,6 +28,8 @@ use crate::refusal;
 
 /// Most bytes one decoded chunk may grow to.
 const EXPAND_MAX: usize = 8 << 20;
+/// How long the end of the body is awaited behind the terminal event.
+const TAIL_SILENCE: Duration = Duration::from_secs(1);
 
 /// A stream on its way to the client.
 pub(crate) struct RelayBody {
@@ -49,6 +51,8 @@ pub(crate) struct RelayBody {
     /// Where the client's leaving does not end the call: how the rest is read.
     drains: Option<Drains>,
     client_left: bool,
+    /// The terminal event was seen.
+    tail: bool,
 }
 
 /// Reading on for the usage after a client left (policy `drain`).
@@ -97,6 +101,7 @@ impl RelayBody {
             cut,
             drains,
             client_left: false,
+            tail: false,
         }
     }
 
@@ -181,6 +186,12 @@ impl RelayBody {
         };
         self.relay.push(data, &mut self.scratch);
         self.ready.extend(self.scratch.drain(..));
+        if !self.tail && self.relay.meter().saw_done {
+            // The answer is whole; the connection's own end is awaited only briefly, so that it can be used again.
+            self.tail = true;
+            self.silence = self.silence.min(TAIL_SILENCE);
+            self.timer.as_mut().reset(tokio::time::Instant::now() + self.silence);
+        }
         if self.first_output.is_none() && self.relay.meter().first_output_seen {
             self.first_output = Some(self.heard);
         }

@@ -114,6 +114,13 @@ impl Upstream {
         Ok(request)
     }
 
+    /// Whether a text holds our credential: then no client may see it.
+    pub(crate) fn is_named_in(&self, text: &[u8]) -> bool {
+        let Some(api_key) = &self.config.api_key else { return false };
+        let key = api_key.expose_secret().as_bytes();
+        !key.is_empty() && text.windows(key.len()).any(|window| window == key)
+    }
+
     fn uri(&self, path: &str, query: Option<&str>) -> Option<Uri> {
         let mut text = String::with_capacity(self.prefix.len() + path.len() + query.map_or(0, str::len) + 1);
         text.push_str(&self.prefix);

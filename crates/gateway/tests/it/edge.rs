@@ -523,3 +523,120 @@ async fn b127_a_last_event_without_a_blank_line_counts() {
     }
     assert_eq!(world.balance(0).await, (74, 0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_behind_a_body_withhold_no_answer() {
+    let world = World::start(requests(10)).await;
+    let body = ask("x").to_string();
+    for (tail, close) in [("\r\n", true), ("\r\n", false), ("G", false)] {
+        let connection = if close { "close" } else { "keep-alive" };
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\nconnection: {connection}\r\n\
+             content-length: {}\r\n\r\n{body}{tail}",
+            body.len()
+        );
+        let answer = tokio::task::block_in_place(|| raw(&world, request.as_bytes()));
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"choices\""), "{tail:?}: {answer}");
+    }
+    let folded = "POST / HTTP/1.1\r\nhost: x\r\na: b\r\n c\r\n\r\n";
+    let answer = tokio::task::block_in_place(|| raw(&world, folded.as_bytes()));
+    assert!(answer.starts_with("HTTP/1.1 400"), "a malformed head is told: {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_bodies_hold_what_they_sent_and_block_nobody() {
+    let world = World::start(Plan {
+        config: |c| {
+            c.bounds.body_max = 1 << 20;
+            c.bounds.bodies_in_flight_max = 1 << 20;
+        },
+        ..requests(100)
+    })
+    .await;
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {API_KEY}\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    let mut slow = Vec::new();
+    for _ in 0..40 {
+        let mut socket = std::net::TcpStream::connect(world.addr).unwrap();
+        socket.write_all(head.as_bytes()).unwrap();
+        socket.write_all(b"1\r\n{\r\n").unwrap();
+        slow.push(socket);
+    }
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    // Over the bound the call is refused at once, with a hint.
+    let mut large = std::net::TcpStream::connect(world.addr).unwrap();
+    large.write_all(head.as_bytes()).unwrap();
+    large.write_all(format!("f0000\r\n{}", "x".repeat(0xf_0000)).as_bytes()).unwrap();
+    let refused = async || world.chat(&ask(&"y".repeat(200_000))).await;
+    let mut answer = refused().await;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while answer.status == 200 && tokio::time::Instant::now() < deadline {
+        answer = refused().await;
+    }
+    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, Some("1")));
+    drop((slow, large));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while refused().await.status != 200 {
+        assert!(tokio::time::Instant::now() < deadline, "the share is given back");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_credential_is_shown_to_no_client() {
+    let world = World::start(Plan { upstream: |u| u.retries = 0, ..requests(10) }).await;
+    for status in [400, 404, 422] {
+        world
+            .up
+            .script(Script::error(status, "the key provider-secret is odd").header("x-tollbook-reset", "1"));
+        let answer = world.chat(&ask("x")).await;
+        assert_eq!(answer.status, status);
+        assert!(!answer.text().contains("provider-secret"), "{}", answer.text());
+        assert!(answer.header("x-tollbook-reset").is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_answer_that_is_no_json_is_a_bad_answer() {
+    let world = World::start(Plan {
+        upstream: |u| u.retries = 0,
+        ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])
+    })
+    .await;
+    world.up.script(
+        Script::steps(vec![Step::Text("<html>hello</html>".into())]).header("content-type", "text/html"),
+    );
+    let answer = world.chat(&ask("x")).await;
+    assert_eq!(answer.status, 502);
+    assert_eq!(world.balance(0).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_left_open_behind_its_last_event_is_ended_soon() {
+    let world = World::start(Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])).await;
+    let content = r#"data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}"#;
+    let usage =
+        r#"data: {"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":7,"total_tokens":37}}"#;
+    world.up.script(Script::steps(vec![
+        Step::Text(format!("{content}\n\n{usage}\n\ndata: [DONE]\n\n")),
+        Step::Stall,
+    ]));
+    let begun = tokio::time::Instant::now();
+    let text = world.chat(&ask_stream("x")).await.text();
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "far sooner than the silence of a minute");
+    assert_eq!(world.balance(0).await, (37, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b048_a_second_try_that_the_pool_refuses_costs_nothing() {
+    let pool = tollbook_policy::Scope::One(tollbook_policy::Subject::Pool { pool: "openai/gpt".into() });
+    let plan = Plan::with([
+        quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000),
+        rate(pool, Measure::Requests, 1),
+    ]);
+    let world = World::start(plan).await;
+    world.up.script(Script::error(400, "unknown field stream_options"));
+    assert_eq!(world.chat(&ask_stream(&"word ".repeat(500))).await.status, 429);
+    assert_eq!(world.balance(0).await, (0, 0));
+}

@@ -5,9 +5,13 @@
 //! Ids compare byte for byte. A commit is on disk before it is answered.
 //! When another process holds the file: writers wait up to five seconds, then say `Busy`, not applied. A file of a
 //! later layout, or one that is not ours, is not opened.
+//! When a write fails, on a full disk for one, nothing of it stays and the next write starts on a connection that has no
+//! transaction open.
 
 mod append;
 mod error;
+#[cfg(test)]
+mod full;
 mod history;
 mod journal;
 mod line;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, SqlitePool};
+use sqlx::{AssertSqlSafe, Connection, SqlitePool};
 use tollbook_store::{StoreError, StoreErrorKind};
 
 use crate::error::{commit, not_applied};
@@ -63,6 +63,12 @@ fn pool(max: u32) -> SqlitePoolOptions {
         // Connections are to a file: neither age nor idleness makes them worse.
         .max_lifetime(None)
         .idle_timeout(None)
+        // A dropped transaction is rolled back by the ping that this turns on.
+        .test_before_acquire(true)
+        // After some errors, a full disk among them, SQLite has rolled back by itself. The driver's own rollback then
+        // fails, and it believes for good that a transaction is open: such a connection is closed, a new one takes its
+        // place. Here rather than where a write fails, so that no failure and no cancelled caller is missed.
+        .before_acquire(|connection, _| Box::pin(async { Ok(!connection.is_in_transaction()) }))
 }
 
 async fn check_version(writer: &SqlitePool) -> Result<(), StoreError> {

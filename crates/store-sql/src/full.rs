@@ -105,3 +105,23 @@ async fn the_journal_goes_on_after_the_limit_history_met_a_full_disk() {
     bound(&store, 1_000_000).await;
     assert_eq!(store.append(&[call(1)]).await, Ok(Appended { inserted: 1, repeated: 0 }));
 }
+
+/// SQLite ends a transaction by itself at some errors of a disk; a trigger makes it do so half-way through a batch.
+#[tokio::test]
+async fn the_journal_goes_on_after_sqlite_ended_its_transaction() {
+    let (_dir, store) = store().await;
+    store.append(&[call(0)]).await.unwrap();
+    let trigger = "CREATE TRIGGER stop BEFORE INSERT ON posted BEGIN SELECT RAISE(ROLLBACK, 'stop'); END";
+    sqlx::raw_sql(trigger).execute(&store.writer).await.unwrap();
+    for _ in 0..3 {
+        let failed = store.append(&[call(0), call(1)]).await.unwrap_err();
+        assert!(matches!(failed.kind, StoreErrorKind::Refused(_)), "{failed:?}");
+        assert_eq!(failed.applied, Applied::No);
+        assert!(store.by_reservation(ReservationId(1)).await.unwrap().is_empty());
+    }
+    sqlx::raw_sql("DROP TRIGGER stop").execute(&store.writer).await.unwrap();
+    let batch = [call(0), call(1)];
+    assert_eq!(store.append(&batch).await, Ok(Appended { inserted: 1, repeated: 1 }));
+    assert_eq!(store.posted_sum(ACCOUNT, PERIOD).await, Ok(2 * AMOUNT));
+    assert_eq!(store.by_reservation(ReservationId(1)).await.as_deref(), Ok(&[call(1)][..]));
+}

@@ -8,6 +8,27 @@
 use crate::classes::{Classes, Classifier};
 use crate::json::{Fault, Json, Kind, Str};
 use crate::media::{Detail, Image};
+use crate::spelling::{may_misspell, misspells, spells};
+
+/// Why a declared member in a spelling other than its own is refused.
+pub(crate) const MISSPELT: &str = "is misspelt: names are lower case";
+
+/// Members of a message that are counted or steer how it counts, and how an error calls them. A provider that
+/// folds case would read another spelling that passed here uncounted.
+const MESSAGE_DECLARED: [(&str, &str); 9] = [
+    ("content", "messages[].content"),
+    ("role", "messages[].role"),
+    ("name", "messages[].name"),
+    ("tool_calls", "messages[].tool_calls"),
+    ("function_call", "messages[].function_call"),
+    ("refusal", "messages[].refusal"),
+    ("reasoning", "messages[].reasoning"),
+    ("reasoning_content", "messages[].reasoning_content"),
+    ("cache_control", "messages[].cache_control"),
+];
+
+/// Members of a tool call that are text or hold it.
+const TOOL_CALL_COUNTED: [&str; 5] = ["function", "custom", "name", "arguments", "input"];
 
 /// Most images in one request.
 pub const IMAGES_MAX: usize = 2_000;
@@ -170,7 +191,17 @@ impl<S: Sink> Walk<S> {
             if json.kind()? != Kind::Object {
                 return self.text(json);
             }
-            json.object(|json, key| key.with(|key| self.message_member(json, key)))
+            json.object(|json, key| {
+                key.with(|key| {
+                    let misspelt = || MESSAGE_DECLARED.into_iter().find(|(name, _)| misspells(key, name));
+                    if may_misspell(key)
+                        && let Some((_, param)) = misspelt()
+                    {
+                        return Err(Fault::param(param, json.at(), MISSPELT));
+                    }
+                    self.message_member(json, key)
+                })
+            })
         })
     }
 
@@ -197,6 +228,8 @@ impl<S: Sink> Walk<S> {
             key.with(|key| match key {
                 "function" | "custom" => self.tool_call(json),
                 "name" | "arguments" | "input" => self.text(json),
+                // What a provider that folds case would read as one of them counts whole.
+                _ if TOOL_CALL_COUNTED.iter().any(|name| spells(key, name)) => self.text(json),
                 _ => json.skip(),
             })
         })
@@ -281,6 +314,7 @@ impl<S: Sink> Walk<S> {
                     Ok(())
                 }
                 "content" => self.parts(json),
+                _ if spells(key, "data") || spells(key, "content") => self.text(json),
                 _ => json.skip(),
             })
         })?;
@@ -326,7 +360,7 @@ impl<S: Sink> Walk<S> {
 
     pub(crate) fn cache_control(&mut self, json: &mut Json<'_>) -> Step {
         let asked = json.object_or_skip(|json, key| {
-            let ttl = key.with(|key| key == "ttl");
+            let ttl = key.with(|key| spells(key, "ttl"));
             match json.string_or_skip()? {
                 Some(value) if ttl => self.cache_hour_asked |= value.with(|value| value == "1h"),
                 _ => {}
@@ -349,7 +383,7 @@ impl<S: Sink> Walk<S> {
         json.object_or_skip(|json, key| {
             key.with(|key| match key {
                 "function" | "custom" => self.tool(json),
-                "type" => {
+                _ if spells(key, "type") => {
                     let kind = json.string_or_skip()?;
                     self.web_search |=
                         kind.is_some_and(|kind| kind.with(|kind| kind.starts_with("web_search")));
@@ -361,6 +395,40 @@ impl<S: Sink> Walk<S> {
             })
         })
         .map(drop)
+    }
+
+    /// The predicted answer counts as input. What the model rejects of it is billed again, as output; the
+    /// provider reports that part within its completion.
+    pub(crate) fn prediction(&mut self, json: &mut Json<'_>) -> Step {
+        if json.kind()? != Kind::Object {
+            return self.text(json);
+        }
+        json.object(|json, key| {
+            key.with(|key| match key {
+                "type" => json.skip(),
+                "content" => self.parts(json),
+                _ => self.text(json),
+            })
+        })
+    }
+
+    /// Remote tools: what they are called and how they are set up. The secret they are opened with is no input.
+    pub(crate) fn mcp_servers(&mut self, json: &mut Json<'_>) -> Step {
+        if json.kind()? != Kind::Array {
+            return self.text(json);
+        }
+        json.array(|json| {
+            if json.kind()? != Kind::Object {
+                return self.text(json);
+            }
+            json.object(|json, key| {
+                key.with(|key| match key {
+                    "type" => json.skip(),
+                    _ if spells(key, "authorization_token") => json.skip(),
+                    _ => self.text(json),
+                })
+            })
+        })
     }
 
     /// `tool_choice` and `function_call`: forced if the model must call something.
@@ -410,7 +478,7 @@ fn member<'a>(json: &mut Json<'a>, names: &[&str], detail: &mut Detail) -> Resul
     let mut found = None;
     json.object_or_skip(|json, key| {
         key.with(|key| {
-            if names.contains(&key) {
+            if names.iter().any(|name| spells(key, name)) {
                 found = json.string_or_skip()?.or(found);
             } else if key == "detail" {
                 *detail = json.string_or_skip()?.map_or(Detail::Auto, |word| word.with(Detail::read));

@@ -21,6 +21,7 @@ mod problem;
 mod refusal;
 mod relay;
 mod request;
+mod spelling;
 mod splice;
 mod sse;
 mod surface;

@@ -200,7 +200,7 @@ impl Meter {
         self.after_text();
         let only = count == 0 && usage.is_some() && self.error.is_none();
         if let Some(figures) = usage {
-            self.chat.see((count == 1).then_some(index), figures);
+            self.chat.see((count == 1).then_some(index), figures, &mut self.anomalies);
         }
         self.finish_seen = self.seen.choices != 0 && self.seen.choices == self.seen.finished;
         if finished || only || usage.is_some() {
@@ -233,7 +233,7 @@ impl Meter {
             self.seen.finished |= bit;
         }
         if let Some(figures) = usage {
-            self.chat.see(Some(index), figures);
+            self.chat.see(Some(index), figures, &mut self.anomalies);
         }
         Ok((index, finished))
     }

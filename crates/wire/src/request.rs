@@ -9,9 +9,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::classes::Classifier;
-use crate::content::{Content, Sink, Visitor, Walk};
+use crate::content::{Content, MISSPELT, Sink, Visitor, Walk};
 use crate::error::DecodeError;
 use crate::json::{Fault, Json, Kind};
+use crate::spelling::{may_misspell, misspells, spells};
 use crate::surface::Surface;
 
 /// Most answers that one request may ask for.
@@ -107,8 +108,8 @@ struct Head<'a> {
 }
 
 /// Members that steer routing, limits or prices. Any other spelling of them is refused, because some providers
-/// read keys without regard to case.
-const DECLARED: [&str; 10] = [
+/// read keys without regard to case. The first two are required.
+const DECLARED: [&str; 11] = [
     "model",
     "messages",
     "stream",
@@ -119,7 +120,31 @@ const DECLARED: [&str; 10] = [
     "tools",
     "service_tier",
     "system",
+    "tool_choice",
 ];
+/// What only the chat surface declares.
+const DECLARED_CHAT: [&str; 9] = [
+    "functions",
+    "function_call",
+    "response_format",
+    "documents",
+    "modalities",
+    "audio",
+    "web_search_options",
+    "prediction",
+    "prompt",
+];
+/// What only the messages surface declares.
+const DECLARED_MESSAGES: [&str; 4] = ["output_config", "output_format", "cache_control", "mcp_servers"];
+
+/// Every declared member of a surface; its place is its bit in `Head::seen`.
+fn declared(surface: Surface) -> impl Iterator<Item = (usize, &'static str)> {
+    let own: &'static [&'static str] = match surface {
+        Surface::Chat => &DECLARED_CHAT,
+        Surface::Messages => &DECLARED_MESSAGES,
+    };
+    DECLARED.iter().chain(own).copied().enumerate()
+}
 
 fn read<S: Sink>(surface: Surface, body: &[u8], sink: S) -> Result<(Head<'_>, Walk<S>), Fault> {
     let mut json = Json::strict(body)?;
@@ -131,12 +156,12 @@ fn read<S: Sink>(surface: Surface, body: &[u8], sink: S) -> Result<(Head<'_>, Wa
     let mut walk = Walk::new(sink);
     json.object(|json, key| {
         key.with(|key| {
-            head.declare(key, json.at())?;
+            head.declare(surface, key, json.at())?;
             head.member(surface, json, key, &mut walk)
         })
     })?;
     json.end()?;
-    for (n, name) in DECLARED.iter().enumerate().take(2) {
+    for (n, name) in declared(surface).take(2) {
         if head.seen & (1 << n) == 0 {
             return Err(Fault::param(name, 0, "is required"));
         }
@@ -146,13 +171,14 @@ fn read<S: Sink>(surface: Surface, body: &[u8], sink: S) -> Result<(Head<'_>, Wa
 
 impl<'a> Head<'a> {
     /// Each declared member once, in its own spelling.
-    fn declare(&mut self, key: &str, at: usize) -> Result<(), Fault> {
-        for (n, name) in DECLARED.iter().enumerate() {
-            if !key.eq_ignore_ascii_case(name) {
-                continue;
+    fn declare(&mut self, surface: Surface, key: &str, at: usize) -> Result<(), Fault> {
+        let odd = may_misspell(key);
+        for (n, name) in declared(surface) {
+            if odd && misspells(key, name) {
+                return Err(Fault::param(name, at, MISSPELT));
             }
-            if key != *name {
-                return Err(Fault::param(name, at, "is misspelt: names are lower case"));
+            if key != name {
+                continue;
             }
             if self.seen & (1 << n) != 0 {
                 return Err(Fault::param(name, at, "occurs twice"));
@@ -191,7 +217,7 @@ impl<'a> Head<'a> {
             }
             ("tools", _) | ("functions", Surface::Chat) => walk.tools(json),
             ("tool_choice", _) | ("function_call", Surface::Chat) => walk.tool_choice(json),
-            ("response_format" | "documents", Surface::Chat)
+            ("response_format" | "documents" | "prompt", Surface::Chat)
             | ("output_config" | "output_format", Surface::Messages) => walk.text(json),
             ("max_completion_tokens", Surface::Chat) => {
                 let (cap, spot) = cap(json, "max_completion_tokens")?;
@@ -210,7 +236,10 @@ impl<'a> Head<'a> {
                 self.audio_asked |= json.object_or_skip(|json, _| json.skip())?;
                 Ok(())
             }
-            ("system", Surface::Messages) => walk.parts(json),
+            // No part of the chat dialect, but some providers of it put them before the messages.
+            ("system", _) => walk.parts(json),
+            ("prediction", Surface::Chat) => walk.prediction(json),
+            ("mcp_servers", Surface::Messages) => walk.mcp_servers(json),
             ("cache_control", Surface::Messages) => walk.cache_control(json),
             _ => json.skip(),
         }
@@ -263,7 +292,7 @@ impl<'a> Head<'a> {
                 let (mut empty, mut include_usage) = (true, None);
                 json.object(|json, key| {
                     empty = false;
-                    if !key.with(|key| key.eq_ignore_ascii_case("include_usage")) {
+                    if !key.with(|key| spells(key, "include_usage")) {
                         return json.skip();
                     }
                     if include_usage.is_some() || key.with(|key| key != "include_usage") {

@@ -79,7 +79,7 @@ pub struct Anomalies {
     pub absurd: u32,
     /// A usage field that is no number.
     pub malformed: u32,
-    /// Parts larger than their whole, totals that are not the sum.
+    /// Parts larger than their whole, totals that are not the sum, zeros after a positive usage.
     pub inconsistent: u32,
     /// Events or bodies that are not JSON.
     pub unparsable: u32,

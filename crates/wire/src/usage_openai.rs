@@ -1,6 +1,6 @@
 //! The usage object of the OpenAI dialect and its many relatives.
 //!
-//! Rules: an object is cumulative, so the last one wins (B050); a total for the whole answer beats figures per
+//! Rules: an object is cumulative, so the last one wins (B050), but for one of zeros after one that is not; a total for the whole answer beats figures per
 //! choice; per choice, prompt counts once and completions add up (B052); one missing member follows from
 //! the total (B057); reasoning is inside the completion unless the total proves otherwise (B075, B076).
 //! What cannot be believed is dropped field by field and counted.
@@ -98,6 +98,12 @@ impl Figures {
         self.prompt.is_none() && self.completion.is_none() && self.total.is_none()
     }
 
+    /// It reports that nothing was used.
+    fn is_zero(&self) -> bool {
+        let counts = [self.prompt, self.completion, self.total, self.reasoning];
+        !self.is_blank() && counts.into_iter().flatten().all(|n| n == 0)
+    }
+
     /// The one usage that these figures mean.
     pub(crate) fn resolve(&self, odd: &mut Anomalies) -> Option<Usage> {
         if self.is_blank() {
@@ -183,24 +189,34 @@ pub(crate) const CHOICES_MAX: u32 = 128;
 
 impl StreamUsage {
     /// `choice` is the one choice that the chunk carried, if it carried exactly one.
-    pub(crate) fn see(&mut self, choice: Option<u32>, figures: Figures) {
+    pub(crate) fn see(&mut self, choice: Option<u32>, figures: Figures, odd: &mut Anomalies) {
         if figures.is_blank() {
+            return;
+        }
+        let choice = choice.map(|index| index.min(CHOICES_MAX - 1));
+        // Figures are cumulative: what was used once cannot be unused.
+        if figures.is_zero() && self.is_used(choice) {
+            bump(&mut odd.inconsistent);
             return;
         }
         match choice {
             None => self.total = Some(figures),
-            Some(index) => {
-                let index = index.min(CHOICES_MAX - 1);
-                match self.choices.binary_search_by_key(&index, |(i, _)| *i) {
-                    Ok(n) => {
-                        if let Some(slot) = self.choices.get_mut(n) {
-                            slot.1 = figures;
-                        }
+            Some(index) => match self.choices.binary_search_by_key(&index, |(i, _)| *i) {
+                Ok(n) => {
+                    if let Some(slot) = self.choices.get_mut(n) {
+                        slot.1 = figures;
                     }
-                    Err(n) => self.choices.insert(n, (index, figures)),
                 }
-            }
+                Err(n) => self.choices.insert(n, (index, figures)),
+            },
         }
+    }
+
+    /// Something was used by what figures for `choice` would replace; those for the whole replace all.
+    fn is_used(&self, choice: Option<u32>) -> bool {
+        let mut choices = self.choices.iter().filter(|(i, _)| choice.is_none_or(|index| index == *i));
+        choices.any(|(_, figures)| !figures.is_zero())
+            || choice.is_none() && self.total.is_some_and(|total| !total.is_zero())
     }
 
     /// The usage so far. `ended` says that the answer is complete.

@@ -212,6 +212,139 @@ fn b145_duplicate_and_misspelt_members() {
     chat(r#"{"model":"m","messages":[],"user":"a","user":"b"}"#);
 }
 
+/// B145: providers that fold case read the Kelvin sign as k and the long s as s.
+#[test]
+fn b145_letters_that_fold_into_ascii() {
+    let (kelvin, long_s) = ("\u{212A}", "\u{17F}");
+    let cases = [
+        (r#""max_tokens":1,"max_to\u212aens":4000"#.to_owned(), "max_tokens"),
+        (format!(r#""max_tokens":1,"max_to{kelvin}ens":4000"#), "max_tokens"),
+        (format!(r#""MAX_to{kelvin}En{long_s}":4000"#), "max_tokens"),
+        (r#""\u017ftream":true"#.to_owned(), "stream"),
+        (format!(r#""{long_s}tream":true"#), "stream"),
+        (format!(r#""{long_s}y{long_s}tem":"long""#), "system"),
+        (format!(r#""{long_s}ervice_tier":"priority""#), "service_tier"),
+        (format!(r#""tool{long_s}":[]"#), "tools"),
+        (format!(r#""me{long_s}{long_s}age{long_s}":[]"#), "messages"),
+    ];
+    for surface in [Surface::Chat, Surface::Messages] {
+        for (more, param) in &cases {
+            let body = format!(r#"{{"model":"m","messages":[],{more}}}"#);
+            assert_eq!(fault(surface, body.as_bytes()), At::Param(param), "{body}");
+        }
+    }
+    let body = format!(r#"{{"model":"m","messages":[],"stream_options":{{"include_u{long_s}age":false}}}}"#);
+    assert_eq!(fault(Surface::Chat, body.as_bytes()), At::Param("stream_options"));
+    // Letters that fold elsewhere are other names.
+    chat(r#"{"model":"m","messages":[],"ſtreamer":true,"ｍodel":"x","maẋ_tokens":1}"#);
+}
+
+#[test]
+fn b145_every_member_that_counts_is_declared() {
+    let both =
+        ["model", "messages", "stream", "max_tokens", "tools", "service_tier", "system", "tool_choice"];
+    let chat_only = [
+        "stream_options",
+        "max_completion_tokens",
+        "n",
+        "functions",
+        "function_call",
+        "response_format",
+        "documents",
+        "modalities",
+        "audio",
+        "web_search_options",
+        "prediction",
+        "prompt",
+    ];
+    let messages_only = ["output_config", "output_format", "cache_control", "mcp_servers"];
+    for (surface, own) in [(Surface::Chat, &chat_only[..]), (Surface::Messages, &messages_only)] {
+        for &name in both.iter().chain(own) {
+            let misspelt = format!(r#"{{"model":"m","messages":[],"{}":null}}"#, name.to_uppercase());
+            assert_eq!(fault(surface, misspelt.as_bytes()), At::Param(name), "{misspelt}");
+            if !["model", "messages"].contains(&name) {
+                let twice = format!(r#"{{"model":"m","messages":[],"{name}":null,"{name}":null}}"#);
+                assert_eq!(fault(surface, twice.as_bytes()), At::Param(name), "{twice}");
+            }
+        }
+    }
+    // A member of the other surface is none here.
+    chat(r#"{"model":"m","messages":[],"MCP_servers":null}"#);
+    messages(r#"{"model":"m","messages":[],"Functions":null}"#);
+}
+
+#[test]
+fn b145_misspelt_members_of_a_message() {
+    let cases = [
+        ("Content", "messages[].content"),
+        ("CONTENT", "messages[].content"),
+        ("c\\u004fntent", "messages[].content"),
+        ("Role", "messages[].role"),
+        ("nAme", "messages[].name"),
+        ("tool_call\\u017f", "messages[].tool_calls"),
+        ("tool_callſ", "messages[].tool_calls"),
+        ("Function_call", "messages[].function_call"),
+        ("refuſal", "messages[].refusal"),
+        ("reaſoning", "messages[].reasoning"),
+        ("Reasoning_content", "messages[].reasoning_content"),
+        ("Cache_control", "messages[].cache_control"),
+    ];
+    for surface in [Surface::Chat, Surface::Messages] {
+        for (key, param) in cases {
+            let body =
+                format!(r#"{{"model":"m","messages":[{{"role":"user","content":"a","{key}":"long"}}]}}"#);
+            assert_eq!(fault(surface, body.as_bytes()), At::Param(param), "{body}");
+        }
+        // Other members are the provider's to judge, whatever their case.
+        let body = r#"{"model":"m","messages":[{"role":"user","content":"a","Mood":"b","größe":1}]}"#;
+        assert_eq!(text_of(surface, body).0, ["a"]);
+    }
+}
+
+#[test]
+fn b145_misspelt_members_deeper_inside_count() {
+    let body = r#"{"model":"m","messages":[{"role":"assistant","tool_calls":[
+        {"id":"c","Function":{"name":"f"}},{"function":{"name":"g","Argumentſ":"long"}}]}]}"#;
+    assert_eq!(text_of(Surface::Chat, body).0, [r#"{"name":"f"}"#, "g", "long"]);
+    let body = r#"{"model":"m","messages":[{"role":"user","content":[
+        {"type":"text","Text":"words"},{"type":"image_url","image_url":{"URL":"https://example.com/a.png"}}]}],
+        "tools":[{"Type":"web_ſearch","name":"w"},{"Type":"web_search"}]}"#;
+    assert_eq!(text_of(Surface::Chat, body).0, ["words", "w"]);
+    let request = chat(body);
+    assert_eq!(request.content.images.len(), 1);
+    assert!(request.web_search);
+    let body = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[
+        {"type":"document","source":{"type":"text","Data":"plain words"},"cache_control":{"type":"ephemeral","TTL":"1h"}}]}]}"#;
+    assert_eq!(text_of(Surface::Messages, body).0, ["plain words"]);
+    assert!(messages(body).cache_hour_asked);
+}
+
+#[test]
+fn predictions_prompts_and_remote_tools_are_text() {
+    let with = |more: &str| format!(r#"{{"model":"m","messages":[],{more}}}"#);
+    let cases = [
+        (r#""prediction":{"type":"content","content":"let x = 1;"}"#, vec!["let x = 1;"]),
+        (
+            r#""prediction":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"type":"content"}"#,
+            vec!["a", "b"],
+        ),
+        (r#""prediction":{"type":"content","Content":"a"}"#, vec!["a"]),
+        (r#""prediction":null"#, vec![]),
+        (r#""system":"Be kind.","prompt":"Once upon a time""#, vec!["Be kind.", "Once upon a time"]),
+        (r#""system":null,"prompt":null"#, vec![]),
+    ];
+    for (more, want) in cases {
+        assert_eq!(text_of(Surface::Chat, &with(more)).0, want, "{more}");
+    }
+    let servers = r#""mcp_servers":[{"type":"url","url":"https://example.com/mcp","name":"tolls",
+        "authorization_token":"secret","tool_configuration":{"allowed_tools":["look"]}}]"#;
+    assert_eq!(
+        text_of(Surface::Messages, &with(servers)).0,
+        ["https://example.com/mcp", "tolls", r#"{"allowed_tools":["look"]}"#]
+    );
+    assert!(text_of(Surface::Messages, &with(r#""mcp_servers":null"#)).0.is_empty());
+}
+
 #[test]
 fn nesting_is_bounded() {
     let nest =

@@ -75,6 +75,34 @@ fn b050_cumulative_usage_is_not_summed() {
 }
 
 #[test]
+fn b050_zeros_do_not_replace_a_positive_usage() {
+    let good = r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":9,"total_tokens":19}}"#;
+    let zero = r#"{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}"#;
+    let part = r#"{"choices":[],"usage":{"completion_tokens":0}}"#;
+    let got = chat_stream(&[TEXT, STOP, good, zero, part, "[DONE]"]);
+    assert_eq!(parts(got.usage), Some((10, 9)));
+    assert!(got.usage.unwrap().complete);
+    assert_eq!(got.anomalies.inconsistent, 2);
+    // Figures of a choice are kept from zeros for it and for the whole.
+    let choice = |n: u64| {
+        format!(
+            r#"{{"choices":[{{"index":0,"delta":{{}},"finish_reason":null}}],"usage":{{"prompt_tokens":{n},"completion_tokens":{n}}}}}"#
+        )
+    };
+    let got = chat_stream(&[TEXT, &choice(0), &choice(4), &choice(0), STOP, zero, "[DONE]"]);
+    assert_eq!(parts(got.usage), Some((4, 4)));
+    assert_eq!(got.anomalies.inconsistent, 2);
+    // Zeros first, or zeros alone, are what was reported.
+    let got = chat_stream(&[TEXT, STOP, zero, zero, good, "[DONE]"]);
+    assert_eq!((parts(got.usage), got.anomalies.any()), (Some((10, 9)), false));
+    let got = chat_stream(&[TEXT, STOP, zero, "[DONE]"]);
+    assert_eq!((parts(got.usage), got.anomalies.any()), (Some((0, 0)), false));
+    // A smaller usage that is not zero is still the last word.
+    let less = r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}}"#;
+    assert_eq!(parts(chat_stream(&[TEXT, STOP, good, less, "[DONE]"]).usage), Some((10, 2)));
+}
+
+#[test]
 fn b051_usage_in_the_middle_counts_once() {
     let usage = r#"{"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":5,"total_tokens":25}}"#;
     let got = chat_stream(&[TEXT, usage, TEXT, TEXT, "[DONE]"]);

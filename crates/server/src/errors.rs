@@ -48,11 +48,8 @@ const ERRORS: [ErrorDoc; 21] = [
         ErrorKind::InsufficientQuota,
         "A hard quota or budget is used up; waiting a little does not help.",
     ),
-    doc(
-        "ledger_unavailable",
-        ErrorKind::Unavailable,
-        "Limits cannot be checked, and one of the call's is closed then.",
-    ),
+    doc("ledger_unavailable", ErrorKind::Unavailable, "Limits cannot be checked at the moment."),
+    doc("overloaded", ErrorKind::Unavailable, "All request bodies together are at their bound; come again."),
     doc("shutting_down", ErrorKind::Unavailable, "The gateway is stopping."),
     doc("internal_error", ErrorKind::Internal, "The gateway's own fault; its log knows more."),
     doc("not_found", ErrorKind::NotFound, "There is nothing at this path."),

@@ -154,6 +154,13 @@ impl MockUpstream {
         }
     }
 
+    /// The record once no call is in flight any more, or after five seconds as it is then. What a client has read may not
+    /// be recorded yet: a count moves only after the bytes it speaks of have left.
+    pub fn calls_at_rest(&self) -> Vec<Recorded> {
+        let _: bool = self.wait_until_blocking(Duration::from_secs(5), |_, totals| totals.in_flight == 0);
+        self.calls()
+    }
+
     /// Stops and waits until the port is closed.
     pub async fn stop(mut self) {
         self.shared.stop.send_replace(true);

@@ -211,7 +211,7 @@ async fn b038_a_client_that_leaves_after_the_usage_is_charged_the_usage() {
         }
         drop(response);
         world.settled().await;
-        let (input, output) = used(&world.up.calls()[0]);
+        let (input, output) = used(&world.up.calls_at_rest()[0]);
         let (figures, ending, total) = last_entry(&world).await;
         assert_eq!((figures, total), (Figures::Reported, i64::try_from(input + output).unwrap()));
         assert_eq!(ending, Ending::Complete);

@@ -22,7 +22,7 @@ async fn a_plain_call_is_booked_as_the_provider_reports_it() {
     world.up.script(Script::output(7));
     let answer = world.chat(&ask("hello")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let usage = used(&world.up.calls()[0]);
+    let usage = used(&world.up.calls_at_rest()[0]);
     let total = i64::try_from(usage.0 + usage.1).unwrap();
     assert_eq!(world.balance(0).await, (1, 0));
     assert_eq!(world.balance(1).await, (total, 0));
@@ -48,7 +48,7 @@ async fn a_stream_settles_before_its_last_byte() {
     let text = answer.text();
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     assert!(!text.contains("\"usage\":{"), "the client did not ask for usage: {text}");
-    let usage = used(&world.up.calls()[0]);
+    let usage = used(&world.up.calls_at_rest()[0]);
     let total = i64::try_from(usage.0 + usage.1).unwrap();
     assert_eq!(world.balance(1).await, (total, 0));
 }
@@ -64,7 +64,7 @@ async fn messages_plain_and_streamed() {
         let answer = world.post("/v1/messages", &body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    let sum: u64 = world.up.calls().iter().map(used).map(|(i, o)| i + o).sum();
+    let sum: u64 = world.up.calls_at_rest().iter().map(used).map(|(i, o)| i + o).sum();
     assert_eq!(world.balance(2).await, (i64::try_from(sum).unwrap(), 0));
     assert!(world.up.calls().iter().all(|c| c.header("x-api-key") == Some("provider-secret")));
 }

@@ -65,7 +65,7 @@ fn both_sdks_work_through_the_gateway() {
         ("anthropic_tools_stream", "tool_use"),
     ];
     check_cases(&gateway, MESSAGES_MODEL, &cases, text);
-    assert!(mock.calls().iter().all(|call| call.ending == Ending::Complete && call.usage_complete));
+    assert!(mock.calls_at_rest().iter().all(|call| call.ending == Ending::Complete && call.usage_complete));
 }
 
 #[test]

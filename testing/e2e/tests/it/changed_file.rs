@@ -61,7 +61,7 @@ impl World {
 
     /// What the provider has used for all calls: input, output.
     fn used(&self) -> (i64, i64) {
-        let calls = self.mock.calls();
+        let calls = self.mock.calls_at_rest();
         let sum = |part: fn(&tollbook_mock_upstream::Usage) -> u64| {
             i64::try_from(calls.iter().map(|call| part(&call.generated)).sum::<u64>()).unwrap()
         };

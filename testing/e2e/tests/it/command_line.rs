@@ -96,7 +96,7 @@ fn new_key_is_let_in_bound_and_explained() {
     assert!(wait_for(LIMIT, || is_kept().then_some(())).is_some());
     let kept = explain(&["--request", id]);
     let used = &kept["entries"][0]["usage"];
-    let provider = mock.calls()[0].generated;
+    let provider = mock.calls_at_rest()[0].generated;
     assert_eq!((&used["input"], &used["output"]), (&json!(provider.input), &json!(provider.output)));
 
     let wrong = run(&["explain", "--admin", &admin, "--admin-key", &secret("other"), "--key-id", "fresh"]);

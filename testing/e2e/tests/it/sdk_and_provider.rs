@@ -59,7 +59,7 @@ fn both_sdks_understand_the_provider() {
     for case in ["openai_models", "anthropic_models"] {
         assert_eq!(one(case)["models"], json!(["mock-large", "mock-small"]));
     }
-    let calls = mock.calls();
+    let calls = mock.calls_at_rest();
     assert_eq!(calls.len(), 11);
     assert!(calls.iter().take(9).all(|call| call.generated.output == 5));
     assert_eq!(

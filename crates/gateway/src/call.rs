@@ -20,6 +20,7 @@ use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
 use crate::intake::{IntakeError, Share, Taken};
 use crate::outgoing::Outgoing;
+use crate::paths;
 use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
 use crate::relay::{RelayBody, Relayed, StreamOf};
@@ -225,7 +226,7 @@ async fn run(
     mut call: Admitted,
     request_id: Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
-    let path = refusal::upstream_path(call.surface);
+    let path = paths::upstream_path(call.surface);
     let pool = call.ticket.pool_label();
     let mut tries = 0;
     loop {

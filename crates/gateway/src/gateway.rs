@@ -1,7 +1,6 @@
-//! The gateway: what every call shares, the routes, and the way down.
+//! The gateway: what every call shares, and the way down. What is served where stands in `paths`.
 //!
-//! Deny by default: a path that is not listed here is 404, and every listed one that costs something goes through
-//! admission. Shutdown: readiness off, nothing new accepted, calls finish within the drain time, then streams end with
+//! Shutdown: readiness off, nothing new accepted, calls finish within the drain time, then streams end with
 //! their dialect's error event; the last thing is that everything is settled.
 
 use std::collections::BTreeMap;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -21,6 +20,7 @@ use crate::body::OutBody;
 use crate::config::Config;
 use crate::headers::{self, Shown};
 use crate::intake::Intake;
+use crate::paths::{self, Door, Found};
 use crate::problem::{self, Problem};
 use crate::relay::Drains;
 use crate::upstream::{SendError, Upstream};
@@ -92,23 +92,16 @@ impl Gateway {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
         let path = request.uri().path();
-        match (request.method(), path) {
-            (&Method::POST, "/v1/chat/completions") => call::serve(self, Surface::Chat, request).await,
-            (&Method::POST, "/v1/messages") => call::serve(self, Surface::Messages, request).await,
-            (&Method::GET | &Method::HEAD, "/healthz") => plain(StatusCode::OK, "ok\n"),
-            (&Method::GET | &Method::HEAD, "/readyz") => self.readyz(),
-            (&Method::GET | &Method::HEAD, "/metrics") => self.metrics_page(),
-            (&Method::GET, "/v1/models") => self.models(&request, None),
-            (&Method::GET, "/v1/limits") => self.limits(&request).await,
-            (&Method::GET, path) if path.starts_with("/v1/models/") => {
-                let name = path.trim_start_matches("/v1/models/").to_owned();
-                self.models(&request, Some(&name))
-            }
-            (_, "/v1/chat/completions" | "/v1/messages") => self.not_allowed(&request, "POST"),
-            (_, "/healthz" | "/readyz" | "/metrics" | "/v1/models" | "/v1/limits") => {
-                self.not_allowed(&request, "GET")
-            }
-            _ => {
+        match paths::find(request.method(), path) {
+            Found::Door(Door::Call(surface)) => call::serve(self, surface, request).await,
+            Found::Door(Door::Healthz) => plain(StatusCode::OK, "ok\n"),
+            Found::Door(Door::Readyz) => self.readyz(),
+            Found::Door(Door::Metrics) => self.metrics_page(),
+            Found::Door(Door::Models) => self.models(&request, None),
+            Found::Door(Door::Model) => self.models(&request, Some(paths::model_name(path))),
+            Found::Door(Door::Limits) => self.limits(&request).await,
+            Found::OnlyBy(method) => self.not_allowed(&request, method),
+            Found::Nothing => {
                 let text = "there is nothing at this path";
                 let problem =
                     Problem::new(ErrorKind::NotFound, StatusCode::NOT_FOUND, text).code("not_found");

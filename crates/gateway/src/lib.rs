@@ -18,6 +18,7 @@ mod intake;
 mod limits;
 mod listen;
 mod outgoing;
+mod paths;
 mod problem;
 mod refusal;
 mod relay;

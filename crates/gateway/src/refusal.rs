@@ -39,14 +39,6 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Where a surface lives below an upstream's base URL.
-pub(crate) fn upstream_path(surface: Surface) -> &'static str {
-    match surface {
-        Surface::Chat => "/chat/completions",
-        Surface::Messages => "/messages",
-    }
-}
-
 /// Judges a complete error answer.
 pub(crate) fn judge(
     surface: Surface,

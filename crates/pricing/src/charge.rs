@@ -84,7 +84,18 @@ pub fn charge(ending: Ending, seen: &Seen, demand: &Demand, facts: &ModelFacts) 
         (Ending::CutStream, None) => settle(estimate.input_only(), Figures::Partial),
         (Ending::CutBuffered, None) => Charge::Unknown,
     };
-    Decision { charge, disbelieved }
+    Decision { charge: searched(charge, demand.web_searches_least), disbelieved }
+}
+
+/// A search that is certain was made, whether it was reported or not.
+fn searched(charge: Charge, least: u64) -> Charge {
+    match charge {
+        Charge::Settle { usage, figures, learn } => {
+            let usage = Usage { web_searches: usage.web_searches.max(least), ..usage };
+            Charge::Settle { usage, figures, learn }
+        }
+        other => other,
+    }
 }
 
 /// Whether figures can be true: within the model's context, where that is known. A window holds input and output.

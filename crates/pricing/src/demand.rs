@@ -5,7 +5,7 @@
 //! cap. A cap is written into the request where the worst case has to be true and would not be otherwise.
 
 use crate::count::InputCount;
-use crate::facts::{FACT_MAX, ModelFacts};
+use crate::facts::{FACT_MAX, ModelFacts, WEB_SEARCHES_MAX};
 use crate::learned::Learned;
 use tollbook_policy::{BoundAccount, Measure};
 use tollbook_wire::Request;
@@ -19,10 +19,18 @@ pub const MARGIN_ESTIMATED: u64 = 1_250;
 pub struct Asked<'a> {
     /// The largest cap the client sent, per choice.
     pub output_cap: Option<u64>,
+    /// The most reasoning the client allows: inside the cap, so the cap is not below it …
+    pub thinking_cap: Option<u64>,
+    /// … or on top of it, as some providers count.
+    pub thinking_beside: Option<u64>,
     pub choices: u64,
     pub cache: bool,
     pub cache_hour: bool,
     pub web_search: bool,
+    /// The most searches the client allows, where it says so.
+    pub web_searches: Option<u64>,
+    /// One search is made whatever comes.
+    pub web_search_certain: bool,
     pub images: bool,
     pub other_media: bool,
     /// The answer may contain sound.
@@ -34,10 +42,14 @@ impl<'a> Asked<'a> {
     pub fn of(request: &'a Request<'a>) -> Self {
         Self {
             output_cap: request.output_cap,
+            thinking_cap: request.thinking_cap,
+            thinking_beside: request.thinking_beside,
             choices: request.choices,
             cache: request.cache_asked,
             cache_hour: request.cache_hour_asked,
             web_search: request.web_search,
+            web_searches: request.web_searches,
+            web_search_certain: request.web_search_certain,
             images: !request.content.images.is_empty(),
             other_media: request.content.other_media > 0,
             audio_output: request.audio_asked,
@@ -69,6 +81,8 @@ pub struct Demand {
     pub other_media: bool,
     pub audio_output: bool,
     pub web_searches_worst: u64,
+    /// Searches that were made, if a provider does not say how many.
+    pub web_searches_least: u64,
     pub service_tier: Option<String>,
 }
 
@@ -84,7 +98,9 @@ impl Demand {
         let bounds = [facts.output_cap, facts.output_max].into_iter().flatten();
         let most = bounds.fold(FACT_MAX, u64::min);
         // zero is passed on as it is, but something may come back (B100)
-        let per_choice = asked.output_cap.unwrap_or(facts.output_default).clamp(1, most.max(1));
+        let cap = asked.output_cap.unwrap_or(facts.output_default).max(asked.thinking_cap.unwrap_or(0));
+        let per_choice = cap.clamp(1, most.max(1));
+        let beside = asked.thinking_beside.unwrap_or(0).min(FACT_MAX);
         let above_ours = asked.output_cap.zip(facts.output_cap).is_some_and(|(sent, ours)| sent > ours);
         let inject =
             above_ours || (asked.output_cap.is_none() && (cap_must_hold || facts.output_cap.is_some()));
@@ -92,7 +108,7 @@ impl Demand {
             worst_input: worst_input(&input, facts),
             input,
             cached_share: learned.cached_share(),
-            cap: per_choice.saturating_mul(asked.choices.max(1)),
+            cap: per_choice.saturating_add(beside).saturating_mul(asked.choices.max(1)),
             cap_is_told: inject || asked.output_cap.is_some(),
             inject_cap: inject.then_some(per_choice),
             first_output: facts.first_output,
@@ -101,7 +117,12 @@ impl Demand {
             images: asked.images,
             other_media: asked.other_media,
             audio_output: asked.audio_output,
-            web_searches_worst: if asked.web_search { facts.web_searches_worst } else { 0 },
+            web_searches_worst: if asked.web_search {
+                asked.web_searches.unwrap_or(facts.web_searches_worst).min(WEB_SEARCHES_MAX)
+            } else {
+                0
+            },
+            web_searches_least: u64::from(asked.web_search_certain),
             service_tier: asked.service_tier.map(str::to_owned),
         }
     }

@@ -13,6 +13,8 @@ pub const MEDIA_DEFAULT: u64 = 2_000;
 pub const MEDIA_BYTES_PER_LLM_TOKEN: u64 = 64;
 /// Searches the worst case allows for when the client offers a hosted web search.
 pub const WEB_SEARCHES_WORST: u64 = 10;
+/// Most searches of one call that are believed; a client may allow more, and is charged what was made.
+pub const WEB_SEARCHES_MAX: u64 = 1_000;
 /// Largest cap, context or default that is believed.
 pub const FACT_MAX: u64 = 10_000_000;
 

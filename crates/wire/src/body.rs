@@ -4,8 +4,8 @@
 
 use crate::classes::{Classes, Classifier};
 use crate::content::Walk;
-use crate::json::{Fault, Json, Kind};
-use crate::meter::{UpstreamErrorFacts, error_member, keep_word, read_error};
+use crate::json::{Fault, Json};
+use crate::meter::{UpstreamErrorFacts, error_member, keep_word, read_error, reasoning};
 use crate::surface::Surface;
 use crate::usage::{Anomalies, Usage, bump};
 use crate::{usage_anthropic, usage_openai};
@@ -102,10 +102,12 @@ impl BodyMeter {
                 "message" => {
                     let mut reasoned = false;
                     json.object_or_skip(|json, key| match key.raw() {
-                        "reasoning" | "reasoning_content" if reasoned => json.skip(),
-                        name @ ("reasoning" | "reasoning_content") => {
-                            reasoned = json.kind()? == Kind::String;
-                            walk.message_member(json, name)
+                        "reasoning" | "reasoning_content" | "reasoning_details" if reasoned => json.skip(),
+                        name @ ("reasoning" | "reasoning_content" | "reasoning_details") => {
+                            let before = walk.sink.classes().bytes;
+                            reasoning(walk, json, name)?;
+                            reasoned = walk.sink.classes().bytes != before;
+                            Ok(())
                         }
                         name => walk.message_member(json, name),
                     })?;

@@ -10,12 +10,16 @@ use crate::json::{Fault, Json, Kind, Str};
 use crate::media::{Detail, Image};
 use crate::spelling::{may_misspell, misspells, spells};
 
+/// Why a member that occurs twice is refused: which of the two counts is not the same for all readers.
+pub(crate) const TWICE: &str = "occurs twice";
+const PART_TWICE: &str = "holds a content part with the same member twice";
+
 /// Why a declared member in a spelling other than its own is refused.
 pub(crate) const MISSPELT: &str = "is misspelt: names are lower case";
 
 /// Members of a message that are counted or steer how it counts, and how an error calls them. A provider that
 /// folds case would read another spelling that passed here uncounted.
-const MESSAGE_DECLARED: [(&str, &str); 9] = [
+const MESSAGE_DECLARED: [(&str, &str); 10] = [
     ("content", "messages[].content"),
     ("role", "messages[].role"),
     ("name", "messages[].name"),
@@ -24,11 +28,32 @@ const MESSAGE_DECLARED: [(&str, &str); 9] = [
     ("refusal", "messages[].refusal"),
     ("reasoning", "messages[].reasoning"),
     ("reasoning_content", "messages[].reasoning_content"),
+    ("reasoning_details", "messages[].reasoning_details"),
     ("cache_control", "messages[].cache_control"),
 ];
 
 /// Members of a tool call that are text or hold it.
 const TOOL_CALL_COUNTED: [&str; 5] = ["function", "custom", "name", "arguments", "input"];
+
+/// Members of a content part, of its source and of what it points at. Twice the same, and two readers could count two
+/// different things.
+const PART_ONCE: [&str; 14] = [
+    "type",
+    "text",
+    "image_url",
+    "image",
+    "input_audio",
+    "audio_url",
+    "video_url",
+    "video",
+    "file",
+    "detail",
+    "source",
+    "content",
+    "thinking",
+    "input",
+];
+const SOURCE_ONCE: [&str; 6] = ["type", "media_type", "data", "url", "file_id", "content"];
 
 /// Most images in one request.
 pub const IMAGES_MAX: usize = 2_000;
@@ -95,6 +120,10 @@ pub(crate) struct Walk<S> {
     pub(crate) cache_asked: bool,
     pub(crate) cache_hour_asked: bool,
     pub(crate) web_search: bool,
+    /// Searches that the tools offered allow together, as far as they say so.
+    pub(crate) web_searches: u64,
+    /// A search is offered that says no number.
+    pub(crate) web_search_unbounded: bool,
 }
 
 type Step = Result<(), Fault>;
@@ -107,6 +136,8 @@ impl<S: Sink> Walk<S> {
             cache_asked: false,
             cache_hour_asked: false,
             web_search: false,
+            web_searches: 0,
+            web_search_unbounded: false,
         }
     }
 
@@ -191,18 +222,46 @@ impl<S: Sink> Walk<S> {
             if json.kind()? != Kind::Object {
                 return self.text(json);
             }
+            let mut seen = 0_u32;
             json.object(|json, key| {
                 key.with(|key| {
-                    let misspelt = || MESSAGE_DECLARED.into_iter().find(|(name, _)| misspells(key, name));
-                    if may_misspell(key)
-                        && let Some((_, param)) = misspelt()
-                    {
-                        return Err(Fault::param(param, json.at(), MISSPELT));
+                    let odd = may_misspell(key);
+                    for (n, (name, param)) in MESSAGE_DECLARED.into_iter().enumerate() {
+                        if odd && misspells(key, name) {
+                            return Err(Fault::param(param, json.at(), MISSPELT));
+                        }
+                        if key == name && !once(&mut seen, n) {
+                            return Err(Fault::param(param, json.at(), TWICE));
+                        }
                     }
-                    self.message_member(json, key)
+                    match key {
+                        "tool_call_id" | "id" | "role" => json.skip(),
+                        // Sound of an earlier answer, named by its id, is input again.
+                        "audio" => {
+                            if json.object_or_skip(|json, _| json.skip())? {
+                                self.other_media(0);
+                            }
+                            Ok(())
+                        }
+                        _ if Self::is_message_member(key) => self.message_member(json, key),
+                        // What is not known may be read by a template all the same.
+                        _ => self.beside(json),
+                    }
                 })
             })
         })
+    }
+
+    fn is_message_member(key: &str) -> bool {
+        MESSAGE_DECLARED.iter().any(|(name, _)| *name == key)
+    }
+
+    /// A member that no rule speaks of: text, lists and objects count as text; flags and numbers are settings.
+    pub(crate) fn beside(&mut self, json: &mut Json<'_>) -> Step {
+        match json.kind()? {
+            Kind::Number | Kind::Bool | Kind::Null => json.skip(),
+            Kind::String | Kind::Array | Kind::Object => self.text(json),
+        }
     }
 
     pub(crate) fn message_member(&mut self, json: &mut Json<'_>, key: &str) -> Step {
@@ -217,7 +276,7 @@ impl<S: Sink> Walk<S> {
             }
             "tool_calls" => json.array_or_skip(|json| self.tool_call(json)).map(drop),
             "function_call" => self.tool_call(json),
-            "refusal" | "reasoning_content" | "reasoning" => self.text(json),
+            "refusal" | "reasoning_content" | "reasoning" | "reasoning_details" => self.text(json),
             "cache_control" => self.cache_control(json),
             _ => json.skip(),
         }
@@ -255,6 +314,11 @@ impl<S: Sink> Walk<S> {
     }
 
     fn part_member<'a>(&mut self, json: &mut Json<'a>, key: &str, part: &mut Part<'a>) -> Step {
+        if let Some(n) = PART_ONCE.iter().position(|name| *name == key)
+            && !once(&mut part.seen, n)
+        {
+            return Err(Fault::param("messages", json.at(), PART_TWICE));
+        }
         match key {
             "type" => {
                 part.image =
@@ -270,6 +334,7 @@ impl<S: Sink> Walk<S> {
                 self.other_media(data.map_or(0, |data| data.raw().len()));
                 Ok(())
             }
+            _ if misspells(key, "detail") => Err(Fault::param("messages", json.at(), MISSPELT)),
             "detail" => {
                 if let Some(word) = json.string_or_skip()? {
                     part.detail = word.with(Detail::read);
@@ -293,7 +358,13 @@ impl<S: Sink> Walk<S> {
             return self.text(json);
         }
         let mut source = Source::default();
+        let mut seen = 0_u32;
         json.object(|json, key| {
+            if let Some(n) = SOURCE_ONCE.iter().position(|name| key.with(|key| spells(key, name)))
+                && !once(&mut seen, n)
+            {
+                return Err(Fault::param("messages", json.at(), PART_TWICE));
+            }
             key.with(|key| match key {
                 "type" => {
                     source.text = json.string_or_skip()?.is_some_and(|kind| kind.with(|kind| kind == "text"));
@@ -374,23 +445,42 @@ impl<S: Sink> Walk<S> {
     pub(crate) fn tools(&mut self, json: &mut Json<'_>) -> Step {
         json.array_or_skip(|json| {
             self.content.tools += 1;
-            self.tool(json)
+            let mut searches = Searches::default();
+            self.tool(json, &mut searches)?;
+            if searches.offered {
+                self.offer_search(searches.uses);
+            }
+            Ok(())
         })
         .map(drop)
     }
 
-    fn tool(&mut self, json: &mut Json<'_>) -> Step {
+    /// A hosted web search is offered, at most so often.
+    pub(crate) fn offer_search(&mut self, uses: Option<u64>) {
+        self.web_search = true;
+        self.web_searches = self.web_searches.saturating_add(uses.unwrap_or(0));
+        self.web_search_unbounded |= uses.is_none();
+    }
+
+    fn tool(&mut self, json: &mut Json<'_>, searches: &mut Searches) -> Step {
         json.object_or_skip(|json, key| {
             key.with(|key| match key {
-                "function" | "custom" => self.tool(json),
+                "function" | "custom" => self.tool(json, searches),
                 _ if spells(key, "type") => {
                     let kind = json.string_or_skip()?;
-                    self.web_search |=
+                    searches.offered |=
                         kind.is_some_and(|kind| kind.with(|kind| kind.starts_with("web_search")));
                     Ok(())
                 }
                 "cache_control" => self.cache_control(json),
-                "strict" | "max_uses" | "defer_loading" | "allowed_callers" => json.skip(),
+                _ if spells(key, "max_uses") => {
+                    if json.kind()? == Kind::Number {
+                        searches.uses = searches.uses.max(json.number()?.parse().ok());
+                        return Ok(());
+                    }
+                    json.skip()
+                }
+                "strict" | "defer_loading" | "allowed_callers" => json.skip(),
                 _ => self.text(json),
             })
         })
@@ -441,7 +531,8 @@ impl<S: Sink> Walk<S> {
         let mut word = None;
         let object = json.object_or_skip(|json, key| {
             if key.with(|key| key == "type") {
-                word = json.string_or_skip()?.map(|kind| kind.with(forced));
+                let again = json.string_or_skip()?.map(|kind| kind.with(forced));
+                word = word.max(again);
                 return Ok(());
             }
             json.skip()
@@ -451,8 +542,25 @@ impl<S: Sink> Walk<S> {
     }
 }
 
+/// What one tool says of searches.
+#[derive(Default)]
+struct Searches {
+    offered: bool,
+    uses: Option<u64>,
+}
+
+/// Marks a member as seen; false if it was.
+fn once(seen: &mut u32, n: usize) -> bool {
+    let bit = 1_u32.checked_shl(u32::try_from(n).unwrap_or(u32::MAX)).unwrap_or(0);
+    let fresh = *seen & bit == 0;
+    *seen |= bit;
+    fresh
+}
+
 #[derive(Default)]
 struct Part<'a> {
+    /// Members seen, a bit each.
+    seen: u32,
     /// Its type says that it is an image.
     image: bool,
     /// Index of the image it brought.
@@ -476,11 +584,18 @@ fn member<'a>(json: &mut Json<'a>, names: &[&str], detail: &mut Detail) -> Resul
         return json.string().map(Some);
     }
     let mut found = None;
+    let mut seen = 0_u32;
     json.object_or_skip(|json, key| {
         key.with(|key| {
-            if names.iter().any(|name| spells(key, name)) {
+            let named = names.iter().position(|name| spells(key, name));
+            let detailed = spells(key, "detail");
+            let place = if detailed { Some(names.len()) } else { named };
+            if place.is_some_and(|n| !once(&mut seen, n)) {
+                return Err(Fault::param("messages", json.at(), PART_TWICE));
+            }
+            if named.is_some() {
                 found = json.string_or_skip()?.or(found);
-            } else if key == "detail" {
+            } else if detailed {
                 *detail = json.string_or_skip()?.map_or(Detail::Auto, |word| word.with(Detail::read));
             } else {
                 json.skip()?;

@@ -195,6 +195,11 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Whether the next value, of which `kind` was asked, is `true`.
+    pub(crate) fn peek_true(&self) -> bool {
+        self.here() == Some(b't')
+    }
+
     /// Nothing but white space may follow.
     pub(crate) fn end(&mut self) -> Result<(), Fault> {
         self.space();

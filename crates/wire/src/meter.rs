@@ -146,6 +146,7 @@ impl Meter {
         }
         if self.surface == Surface::Chat && data.starts_with(b"[DONE]") {
             self.saw_done = true;
+            self.chat.close();
             self.refresh();
             return Some(Verdict::Forward);
         }
@@ -241,11 +242,13 @@ impl Meter {
     fn delta(&mut self, json: &mut Json<'_>) -> Result<(), Fault> {
         let mut reasoned = false;
         json.object_or_skip(|json, key| match key.raw() {
-            // Some upstreams send the same reasoning under both names.
-            "reasoning" | "reasoning_content" if reasoned => json.skip(),
-            name @ ("reasoning" | "reasoning_content") => {
-                reasoned = json.kind()? == Kind::String;
-                self.walk.message_member(json, name)
+            // Some upstreams send the same reasoning under two or three names.
+            "reasoning" | "reasoning_content" | "reasoning_details" if reasoned => json.skip(),
+            name @ ("reasoning" | "reasoning_content" | "reasoning_details") => {
+                let before = self.walk.sink.0.classes().bytes;
+                reasoning(&mut self.walk, json, name)?;
+                reasoned = self.walk.sink.0.classes().bytes != before;
+                Ok(())
             }
             // Encoded sound is output, though no text.
             "audio" => {
@@ -385,6 +388,21 @@ impl Meter {
         let marker_due = complete && !self.saw_done && self.surface == Surface::Chat;
         StreamEnd { complete, saw_done: self.saw_done, marker_due, error }
     }
+}
+
+/// Reasoning under one of its names. Of its details only what is read out is text: the rest is for the provider itself.
+pub(crate) fn reasoning<S: Sink>(walk: &mut Walk<S>, json: &mut Json<'_>, name: &str) -> Result<(), Fault> {
+    if name != "reasoning_details" {
+        return walk.message_member(json, name);
+    }
+    let each = |json: &mut Json<'_>| {
+        json.object_or_skip(|json, key| match key.raw() {
+            "text" | "summary" => walk.text(json),
+            _ => json.skip(),
+        })
+        .map(drop)
+    };
+    json.array_or_skip(each).map(drop)
 }
 
 #[derive(Debug, Clone, Copy)]

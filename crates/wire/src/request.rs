@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::classes::Classifier;
-use crate::content::{Content, MISSPELT, Sink, Visitor, Walk};
+use crate::content::{Content, MISSPELT, Sink, TWICE, Visitor, Walk};
 use crate::error::DecodeError;
 use crate::json::{Fault, Json, Kind};
 use crate::spelling::{may_misspell, misspells, spells};
@@ -29,6 +29,11 @@ pub struct Request<'a> {
     pub stream: bool,
     /// The largest of the caps that the client sent.
     pub output_cap: Option<u64>,
+    /// The most of what the provider reasons, where it says so: within the cap …
+    pub thinking_cap: Option<u64>,
+    /// … or on top of it.
+    pub thinking_beside: Option<u64>,
+    /// Answers that are made, shown or not.
     pub choices: u64,
     /// The client asked for the usage chunk of a stream.
     pub usage_asked: bool,
@@ -41,6 +46,10 @@ pub struct Request<'a> {
     pub cache_hour_asked: bool,
     /// A hosted web search is offered to the model.
     pub web_search: bool,
+    /// The most searches the client allows, where it says so.
+    pub web_searches: Option<u64>,
+    /// The model searches once whatever comes, and not every provider reports it.
+    pub web_search_certain: bool,
     /// The answer may contain sound.
     pub audio_asked: bool,
     pub tool_count: u64,
@@ -74,7 +83,9 @@ pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, Deco
         model: head.model,
         stream: head.stream,
         output_cap: head.caps.iter().flatten().copied().max(),
-        choices: head.choices,
+        thinking_cap: head.thinking_cap,
+        thinking_beside: head.thinking_beside,
+        choices: head.choices.max(head.best_of),
         usage_asked: head.usage_asked,
         stream_options_present: head.spots.stream_options.is_some(),
         tool_count: content.tools,
@@ -83,6 +94,8 @@ pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, Deco
         cache_asked: walk.cache_asked,
         cache_hour_asked: walk.cache_hour_asked,
         web_search: walk.web_search,
+        web_searches: (walk.web_search && !walk.web_search_unbounded).then_some(walk.web_searches),
+        web_search_certain: head.web_search_certain,
         audio_asked: head.audio_asked,
         spots: head.spots,
     })
@@ -99,7 +112,11 @@ struct Head<'a> {
     model: Cow<'a, str>,
     stream: bool,
     caps: [Option<u64>; 2],
+    thinking_cap: Option<u64>,
+    thinking_beside: Option<u64>,
     choices: u64,
+    best_of: u64,
+    web_search_certain: bool,
     usage_asked: bool,
     audio_asked: bool,
     service_tier: Option<Cow<'a, str>>,
@@ -109,7 +126,7 @@ struct Head<'a> {
 
 /// Members that steer routing, limits or prices. Any other spelling of them is refused, because some providers
 /// read keys without regard to case. The first two are required.
-const DECLARED: [&str; 11] = [
+const DECLARED: [&str; 12] = [
     "model",
     "messages",
     "stream",
@@ -121,9 +138,10 @@ const DECLARED: [&str; 11] = [
     "service_tier",
     "system",
     "tool_choice",
+    "thinking",
 ];
 /// What only the chat surface declares.
-const DECLARED_CHAT: [&str; 9] = [
+const DECLARED_CHAT: [&str; 16] = [
     "functions",
     "function_call",
     "response_format",
@@ -133,6 +151,33 @@ const DECLARED_CHAT: [&str; 9] = [
     "web_search_options",
     "prediction",
     "prompt",
+    "best_of",
+    "thinking_budget",
+    "chat_template",
+    "plugins",
+    "search_parameters",
+    "enable_search",
+    "models",
+];
+/// Members that are no input, though they hold text. Any other that nothing is known of counts as text: a template of
+/// the provider may put it in front of the model (`chat_template_kwargs`, `guided_json`, `container`, …).
+const NO_INPUT: [&str; 16] = [
+    "metadata",
+    "user",
+    "stop",
+    "stop_sequences",
+    "logit_bias",
+    "reasoning",
+    "reasoning_effort",
+    "verbosity",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "cache_salt",
+    "request_id",
+    "inference_geo",
+    "speed",
+    "provider",
 ];
 /// What only the messages surface declares.
 const DECLARED_MESSAGES: [&str; 4] = ["output_config", "output_format", "cache_control", "mcp_servers"];
@@ -181,7 +226,7 @@ impl<'a> Head<'a> {
                 continue;
             }
             if self.seen & (1 << n) != 0 {
-                return Err(Fault::param(name, at, "occurs twice"));
+                return Err(Fault::param(name, at, TWICE));
             }
             self.seen |= 1 << n;
         }
@@ -225,10 +270,39 @@ impl<'a> Head<'a> {
                 self.spots.max_completion_tokens = Some(spot);
                 Ok(())
             }
-            ("n", Surface::Chat) => self.choices(json),
+            ("n", Surface::Chat) => {
+                self.choices = choices(json, "n")?;
+                Ok(())
+            }
+            ("best_of", Surface::Chat) => {
+                self.best_of = choices(json, "best_of")?;
+                Ok(())
+            }
+            ("thinking", _) => self.thinking(json),
+            ("thinking_budget", Surface::Chat) => {
+                self.thinking_beside = cap(json, "thinking_budget")?.0;
+                Ok(())
+            }
+            ("chat_template", Surface::Chat) => match json.kind()? {
+                Kind::Null => json.null(),
+                _ => Err(Fault::param("chat_template", json.at(), UNCOUNTABLE)),
+            },
+            ("models", Surface::Chat) => match json.kind()? {
+                Kind::Null => json.null(),
+                _ => Err(Fault::param("models", json.at(), ONE_MODEL)),
+            },
+            ("plugins" | "search_parameters" | "enable_search", Surface::Chat) => {
+                if !matches!(json.kind()?, Kind::Null | Kind::Bool) || json.peek_true() {
+                    walk.offer_search(None);
+                }
+                walk.beside(json)
+            }
             ("stream_options", Surface::Chat) => self.stream_options(json),
             ("web_search_options", Surface::Chat) => {
-                walk.web_search |= json.object_or_skip(|json, _| json.skip())?;
+                if json.object_or_skip(|json, _| json.skip())? {
+                    walk.offer_search(None);
+                    self.web_search_certain = true;
+                }
                 Ok(())
             }
             ("modalities", Surface::Chat) => self.modalities(json),
@@ -241,7 +315,8 @@ impl<'a> Head<'a> {
             ("prediction", Surface::Chat) => walk.prediction(json),
             ("mcp_servers", Surface::Messages) => walk.mcp_servers(json),
             ("cache_control", Surface::Messages) => walk.cache_control(json),
-            _ => json.skip(),
+            _ if NO_INPUT.contains(&key) => json.skip(),
+            _ => walk.beside(json),
         }
     }
 
@@ -261,14 +336,17 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    fn choices(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {
-        let at = json.at();
-        let (n, _) = cap(json, "n")?;
-        self.choices = n.unwrap_or(1);
-        if !(1..=CHOICES_MAX).contains(&self.choices) {
-            return Err(Fault::param("n", at, "must be from 1 to 128"));
-        }
-        Ok(())
+    /// The most the model may think, in whatever spelling; the larger of two counts.
+    fn thinking(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {
+        json.object_or_skip(|json, key| {
+            if !key.with(|key| spells(key, "budget_tokens")) {
+                return json.skip();
+            }
+            let budget = cap(json, "thinking")?.0;
+            self.thinking_cap = self.thinking_cap.max(budget);
+            Ok(())
+        })
+        .map(drop)
     }
 
     fn modalities(&mut self, json: &mut Json<'a>) -> Result<(), Fault> {
@@ -312,6 +390,19 @@ impl<'a> Head<'a> {
         }
         Ok(())
     }
+}
+
+/// Why a template from a client is not taken.
+const UNCOUNTABLE: &str = "is not taken: what it makes of the messages cannot be counted";
+
+/// Why a list of models to fall back on is not taken.
+const ONE_MODEL: &str = "is not taken: a call is checked and priced for one model";
+
+/// How many answers are made; one if nothing is said.
+fn choices(json: &mut Json<'_>, param: &'static str) -> Result<u64, Fault> {
+    let at = json.at();
+    let n = cap(json, param)?.0.unwrap_or(1);
+    if (1..=CHOICES_MAX).contains(&n) { Ok(n) } else { Err(Fault::param(param, at, "must be from 1 to 128")) }
 }
 
 /// `true` or `false`; null is false.

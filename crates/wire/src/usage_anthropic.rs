@@ -4,11 +4,13 @@
 //! believed keep it. Totals are always computed from the merged parts, never merged themselves.
 
 use crate::json::{Fault, Json, Kind};
-use crate::number::Reading;
+use crate::number::{Reading, USAGE_FIELD_MAX};
 use crate::usage::{Anomalies, Usage, bump};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Figures {
+    /// What rounds beside the answer used (compaction, an advisor): billed, and in no other figure.
+    beside: Rounds,
     /// Neither read from nor written to the cache.
     input: Option<u64>,
     cache_read: Option<u64>,
@@ -18,6 +20,53 @@ pub(crate) struct Figures {
     output: Option<u64>,
     thinking: Option<u64>,
     web_searches: Option<u64>,
+}
+
+/// Sums over the rounds that the totals leave out.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rounds {
+    input: u64,
+    cache_read: u64,
+    cache_write: u64,
+    output: u64,
+}
+
+impl Rounds {
+    fn is_empty(&self) -> bool {
+        self.input == 0 && self.cache_read == 0 && self.cache_write == 0 && self.output == 0
+    }
+
+    /// One element of `iterations`.
+    fn read_one(&mut self, json: &mut Json<'_>, odd: &mut Anomalies) -> Result<(), Fault> {
+        let mut one = Self::default();
+        let mut beside = false;
+        json.object_or_skip(|json, key| {
+            let key = key.decode();
+            let slot = match &*key {
+                "type" => {
+                    let kind = json.string_or_skip()?;
+                    let told = |word: &str| word.starts_with("compaction") || word.starts_with("advisor");
+                    beside = kind.is_some_and(|kind| kind.with(told));
+                    return Ok(());
+                }
+                "input_tokens" => &mut one.input,
+                "cache_read_input_tokens" => &mut one.cache_read,
+                "cache_creation_input_tokens" => &mut one.cache_write,
+                "output_tokens" => &mut one.output,
+                _ => return json.skip(),
+            };
+            *slot = odd.take(Reading::of(json)?).unwrap_or(0);
+            Ok(())
+        })?;
+        if beside {
+            let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more).min(USAGE_FIELD_MAX);
+            add(&mut self.input, one.input);
+            add(&mut self.cache_read, one.cache_read);
+            add(&mut self.cache_write, one.cache_write);
+            add(&mut self.output, one.output);
+        }
+        Ok(())
+    }
 }
 
 impl Figures {
@@ -44,6 +93,9 @@ impl Figures {
                 "output_tokens" => &mut out.output,
                 "cache_creation" | "output_tokens_details" | "server_tool_use" => {
                     return json.object_or_skip(|json, key| out.detail(json, &key.decode(), odd)).map(drop);
+                }
+                "iterations" => {
+                    return json.array_or_skip(|json| out.beside.read_one(json, odd)).map(drop);
                 }
                 _ => return json.skip(),
             };
@@ -85,11 +137,17 @@ impl Figures {
         take(&mut self.output, later.output);
         take(&mut self.thinking, later.thinking);
         take(&mut self.web_searches, later.web_searches);
+        if !later.beside.is_empty() {
+            self.beside = later.beside;
+        }
     }
 
     /// The one usage that the merged figures mean. `ended`: the answer is complete and its output was counted.
     pub(crate) fn resolve(&self, ended: bool, odd: &mut Anomalies) -> Option<Usage> {
-        let (read, write) = (self.cache_read.unwrap_or(0), self.cache_write.unwrap_or(0));
+        let beside = &self.beside;
+        let with = |figure: Option<u64>, more: u64| figure.unwrap_or(0).saturating_add(more);
+        let (read, write) =
+            (with(self.cache_read, beside.cache_read), with(self.cache_write, beside.cache_write));
         let (short, hour) = (self.write_5m.unwrap_or(0), self.write_1h.unwrap_or(0));
         if self.input.is_none() && self.output.is_none() && read == 0 && write == 0 {
             return None;
@@ -99,11 +157,11 @@ impl Figures {
             bump(&mut odd.inconsistent);
         }
         let mut usage = Usage {
-            input: self.input.unwrap_or(0).saturating_add(read).saturating_add(write),
+            input: with(self.input, beside.input).saturating_add(read).saturating_add(write),
             cached: read,
             cache_write: write,
             cache_write_1h: hour,
-            output: self.output.unwrap_or(0),
+            output: with(self.output, beside.output),
             reasoning: self.thinking.unwrap_or(0),
             web_searches: self.web_searches.unwrap_or(0),
             input_reported: self.input.is_some() || read > 0 || write > 0,

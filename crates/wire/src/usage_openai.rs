@@ -21,6 +21,8 @@ pub(crate) struct Figures {
     image_input: Option<u64>,
     reasoning: Option<u64>,
     audio_output: Option<u64>,
+    /// Hosted searches, by whatever name they are told.
+    searches: Option<u64>,
 }
 
 impl Figures {
@@ -48,6 +50,18 @@ impl Figures {
                 // DeepSeek, Moonshot and SGLang put these beside, not inside, the details.
                 "prompt_cache_hit_tokens" | "cached_tokens" => &mut out.cached,
                 "reasoning_tokens" => &mut out.reasoning,
+                "num_search_queries" | "num_sources_used" | "web_search_requests" => &mut out.searches,
+                "server_tool_use" => {
+                    return json
+                        .object_or_skip(|json, key| match &*key.decode() {
+                            "web_search_requests" => {
+                                keep(&mut out.searches, odd.take(Reading::of(json)?));
+                                Ok(())
+                            }
+                            _ => json.skip(),
+                        })
+                        .map(drop);
+                }
                 "prompt_tokens_details" => {
                     return json
                         .object_or_skip(|json, key| out.prompt_detail(json, &key.decode(), odd))
@@ -104,6 +118,11 @@ impl Figures {
         !self.is_blank() && counts.into_iter().flatten().all(|n| n == 0)
     }
 
+    fn sum(&self) -> u64 {
+        let parts = self.prompt.unwrap_or(0).saturating_add(self.completion.unwrap_or(0));
+        parts.max(self.total.unwrap_or(0))
+    }
+
     /// The one usage that these figures mean.
     pub(crate) fn resolve(&self, odd: &mut Anomalies) -> Option<Usage> {
         if self.is_blank() {
@@ -117,6 +136,7 @@ impl Figures {
             image_input: self.image_input.unwrap_or(0),
             reasoning,
             audio_output: self.audio_output.unwrap_or(0),
+            web_searches: self.searches.unwrap_or(0),
             ..Usage::default()
         };
         match (self.prompt, self.completion, self.total) {
@@ -182,6 +202,8 @@ pub(crate) struct StreamUsage {
     total: Option<Figures>,
     /// Last object per choice index.
     choices: Vec<(u32, Figures)>,
+    /// The answer was declared over: what comes now may add, and takes nothing back.
+    closed: bool,
 }
 
 /// Choices that are told apart; figures of further ones are merged into the last.
@@ -195,6 +217,10 @@ impl StreamUsage {
         }
         let choice = choice.map(|index| index.min(CHOICES_MAX - 1));
         // Figures are cumulative: what was used once cannot be unused.
+        if self.closed && self.total.is_some_and(|total| figures.sum() < total.sum()) {
+            bump(&mut odd.inconsistent);
+            return;
+        }
         if figures.is_zero() && self.is_used(choice) {
             bump(&mut odd.inconsistent);
             return;
@@ -210,6 +236,11 @@ impl StreamUsage {
                 Err(n) => self.choices.insert(n, (index, figures)),
             },
         }
+    }
+
+    /// The terminal marker was seen.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
     }
 
     /// Something was used by what figures for `choice` would replace; those for the whole replace all.
@@ -233,6 +264,7 @@ impl StreamUsage {
             usage.output = usage.output.saturating_add(more.output);
             usage.reasoning = usage.reasoning.saturating_add(more.reasoning);
             usage.audio_output = usage.audio_output.saturating_add(more.audio_output);
+            usage.web_searches = usage.web_searches.max(more.web_searches);
         }
         // Summed figures of several choices are ours, not the provider's.
         usage.complete &= ended && rest.is_empty();

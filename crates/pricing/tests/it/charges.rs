@@ -201,3 +201,31 @@ fn unknown_outcomes_are_charged_as_held() {
         assert_eq!(amount, expected, "{:?}", account.measure);
     }
 }
+
+#[test]
+fn b079_a_search_that_is_certain_is_charged_though_nobody_reports_it() {
+    let certain = Demand { web_searches_least: 1, ..demand() };
+    let usage = Usage {
+        input: 5,
+        output: 6,
+        input_reported: true,
+        output_reported: true,
+        complete: true,
+        ..Usage::default()
+    };
+    for (reported, want) in [(0, 1), (1, 1), (4, 4)] {
+        let seen =
+            Seen { usage: Some(Usage { web_searches: reported, ..usage }), output: 6, output_seen: true };
+        let facts = ModelFacts::of(Family::O200k);
+        let Charge::Settle { usage, .. } = charge(Ending::Complete, &seen, &certain, &facts).charge else {
+            panic!("a complete call is settled")
+        };
+        assert_eq!(usage.web_searches, want);
+    }
+    let seen = Seen { usage: None, output: 0, output_seen: false };
+    let facts = ModelFacts::of(Family::O200k);
+    assert_eq!(
+        charge(Ending::ProviderError, &seen, &certain, &facts).charge,
+        Charge::Release(ReleaseWhy::Failed)
+    );
+}

@@ -6,7 +6,8 @@ use tollbook_ledger::{AMOUNT_MAX, Estimator, Leg, SubjectId};
 use tollbook_policy::{EstimatorChoice, LimitDraft, Measure, Meter, MeterPair, Strictness};
 use tollbook_pricing::{
     Asked, Demand, EstimatorIds, FACT_MAX, FIRST_OUTPUT, Family, InputCount, Learned, LegsError, ModelFacts,
-    OUTPUT_DEFAULT, Output, Price, PriceDraft, RatesDraft, actuals, legs, needs_cap,
+    OUTPUT_DEFAULT, Output, Price, PriceDraft, RatesDraft, WEB_SEARCHES_MAX, WEB_SEARCHES_WORST, actuals,
+    legs, needs_cap,
 };
 use tollbook_wire::Usage;
 
@@ -383,4 +384,39 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn reasoning_raises_the_cap_or_stands_beside_it() {
+    let facts = ModelFacts::of(Family::O200k);
+    let count = InputCount { llm_tokens: 10, built_in: 10, images: 0, exact: true };
+    let cap = |asked: Asked<'_>| Demand::new(&asked, count, &facts, &Learned::default(), true).cap;
+    let plain = asked(Some(100));
+    assert_eq!(cap(Asked { thinking_cap: Some(9_000), ..plain }), 9_000);
+    assert_eq!(cap(Asked { thinking_cap: Some(9_000), ..asked(Some(20_000)) }), 20_000);
+    assert_eq!(cap(Asked { thinking_cap: Some(9_000), ..asked(None) }), 9_000);
+    assert_eq!(cap(Asked { thinking_beside: Some(9_000), choices: 2, ..plain }), 18_200);
+    assert_eq!(cap(Asked { thinking_beside: Some(u64::MAX), ..plain }), 100 + FACT_MAX);
+    let untold = Demand::new(
+        &Asked { thinking_cap: Some(9_000), ..asked(None) },
+        count,
+        &facts,
+        &Learned::default(),
+        false,
+    );
+    assert!(!untold.cap_is_told);
+}
+
+#[test]
+fn b079_searches_of_the_worst_case_are_those_the_client_allows() {
+    let facts = ModelFacts::of(Family::O200k);
+    let count = InputCount { llm_tokens: 10, built_in: 10, images: 0, exact: true };
+    let worst =
+        |asked: Asked<'_>| Demand::new(&asked, count, &facts, &Learned::default(), true).web_searches_worst;
+    let search = Asked { web_search: true, ..asked(Some(1)) };
+    assert_eq!(worst(search), WEB_SEARCHES_WORST);
+    assert_eq!(worst(Asked { web_searches: Some(3), ..search }), 3);
+    assert_eq!(worst(Asked { web_searches: Some(40), ..search }), 40);
+    assert_eq!(worst(Asked { web_searches: Some(u64::MAX), ..search }), WEB_SEARCHES_MAX);
+    assert_eq!(worst(Asked { web_search: false, web_searches: Some(3), ..search }), 0);
 }

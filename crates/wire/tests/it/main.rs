@@ -11,6 +11,7 @@
 )]
 
 mod answers;
+mod billed;
 mod kit;
 mod refusals;
 mod requests;

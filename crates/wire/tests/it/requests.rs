@@ -241,8 +241,17 @@ fn b145_letters_that_fold_into_ascii() {
 
 #[test]
 fn b145_every_member_that_counts_is_declared() {
-    let both =
-        ["model", "messages", "stream", "max_tokens", "tools", "service_tier", "system", "tool_choice"];
+    let both = [
+        "model",
+        "messages",
+        "stream",
+        "max_tokens",
+        "tools",
+        "service_tier",
+        "system",
+        "tool_choice",
+        "thinking",
+    ];
     let chat_only = [
         "stream_options",
         "max_completion_tokens",
@@ -256,6 +265,13 @@ fn b145_every_member_that_counts_is_declared() {
         "web_search_options",
         "prediction",
         "prompt",
+        "best_of",
+        "thinking_budget",
+        "chat_template",
+        "plugins",
+        "search_parameters",
+        "enable_search",
+        "models",
     ];
     let messages_only = ["output_config", "output_format", "cache_control", "mcp_servers"];
     for (surface, own) in [(Surface::Chat, &chat_only[..]), (Surface::Messages, &messages_only)] {
@@ -295,9 +311,9 @@ fn b145_misspelt_members_of_a_message() {
                 format!(r#"{{"model":"m","messages":[{{"role":"user","content":"a","{key}":"long"}}]}}"#);
             assert_eq!(fault(surface, body.as_bytes()), At::Param(param), "{body}");
         }
-        // Other members are the provider's to judge, whatever their case.
+        // Other members are the provider's to judge, whatever their case; what they hold counts.
         let body = r#"{"model":"m","messages":[{"role":"user","content":"a","Mood":"b","größe":1}]}"#;
-        assert_eq!(text_of(surface, body).0, ["a"]);
+        assert_eq!(text_of(surface, body).0, ["a", "b"]);
     }
 }
 

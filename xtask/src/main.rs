@@ -19,8 +19,8 @@ struct Cli {
 enum Task {
     /// Install what the tests need, pinned; does nothing where it is already there.
     ///
-    /// Makes a Python environment with the packages of testing/e2e/python/requirements.txt, looks for the
-    /// other programs, and installs cargo-nextest if it is missing or too old.
+    /// Makes a Python environment with the packages of testing/e2e/python/requirements.txt, installs the Node packages
+    /// of testing/e2e/node, looks for the other programs, and installs cargo-nextest if it is missing or too old.
     Setup,
     /// Check the source itself: rooms and arrows, pure rooms, sizes, words, documents and links.
     Tidy,
@@ -30,6 +30,8 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Run the SDK matrix and write its page, docs/reference/sdk-matrix.md.
+    Matrix,
     /// Build in release mode and run the benches; arguments go to tollbook-bench.
     Bench {
         /// Arguments for tollbook-bench (default: all).
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Task::Setup => xtask::setup::setup(&repo, &console),
         Task::Tidy => xtask::tidy::tidy(&repo, &console),
         Task::Test { quick } => xtask::pipeline::test(&repo, &console, quick),
+        Task::Matrix => xtask::matrix::matrix(&repo, &console),
         Task::Bench { args } => xtask::bench::bench(&repo, &console, &args),
         Task::Docs { check } => xtask::docs::docs(&repo, &console, check),
     });

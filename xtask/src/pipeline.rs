@@ -12,6 +12,7 @@ pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
     let cargo = |args: &[&str]| {
         let mut command = repo.cargo();
         command.args(args).env("TOLLBOOK_E2E_VENV", setup::venv(&target));
+        command.env("TOLLBOOK_E2E_NODE", setup::node_folder(&target));
         if in_ci() {
             // Nothing is built twice in CI, so what incremental builds keep is waste.
             command.env("CARGO_INCREMENTAL", "0");

@@ -1,7 +1,7 @@
 //! Installs what the tests need, pinned, and nothing twice.
 //!
-//! The Python environment lies in the build folder and carries a stamp with what it was made from;
-//! where the stamp fits, nothing is done. A half-made environment has no stamp and is made anew.
+//! The Python environment and the Node packages lie in the build folder and carry a stamp with what they were made
+//! from; where the stamp fits, nothing is done. What is half made has no stamp and is made anew.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,36 @@ use crate::run::{Console, output};
 /// The test runner, at the version that the configuration in `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";
 const REQUIREMENTS: &str = "testing/e2e/python/requirements.txt";
+/// Holds `package.json` and its lock file.
+const NODE_FOLDER: &str = "testing/e2e/node";
+/// The oldest major version of Node that the SDKs were seen to work with.
+const NODE_MIN: u64 = 20;
+const STAMP: &str = "tollbook.stamp";
 
 /// Where the Python environment lies; the end-to-end tests get it as `TOLLBOOK_E2E_VENV`.
 pub fn venv(target: &Path) -> PathBuf {
     target.join("e2e-venv")
 }
 
+/// Where the Node packages lie; the end-to-end tests get it as `TOLLBOOK_E2E_NODE`.
+pub fn node_folder(target: &Path) -> PathBuf {
+    target.join("e2e-node")
+}
+
 pub fn setup(repo: &Repo, console: &Console) -> Result<()> {
     let (_, target) = repo.metadata()?;
     nextest(repo, console)?;
-    node(repo, console);
+    curl(repo, console)?;
+    node(repo, console, &node_folder(&target))?;
     python(repo, console, &venv(&target))
+}
+
+/// One of the clients of the SDK matrix.
+fn curl(repo: &Repo, console: &Console) -> Result<()> {
+    if output(repo.command("curl").arg("--version")).is_err() {
+        debian(repo, console, &["curl"]).context("curl is needed by the end-to-end tests")?;
+    }
+    Ok(())
 }
 
 fn nextest(repo: &Repo, console: &Console) -> Result<()> {
@@ -50,12 +69,42 @@ fn version(text: &str) -> Vec<u64> {
     text.split('.').map_while(|part| part.parse().ok()).collect()
 }
 
-/// Node is needed by no test yet; its absence is told, for the ones that will come.
-fn node(repo: &Repo, console: &Console) {
-    match output(repo.command("node").arg("--version")) {
-        Ok(found) => console.line(&format!("    node {}", found.trim())),
-        Err(_) => console.line("    node: not found (no test needs it yet)"),
+/// The packages of the Node SDKs, exactly those of the lock file; none of their scripts is run.
+fn node(repo: &Repo, console: &Console, folder: &Path) -> Result<()> {
+    let found = node_version(repo, console)?;
+    let read = |name: &str| {
+        let path = repo.root().join(NODE_FOLDER).join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {NODE_FOLDER}/{name}"))
+    };
+    let files = [("package.json", read("package.json")?), ("package-lock.json", read("package-lock.json")?)];
+    let stamp = format!("{found}\n{}\n{}", files[0].1, files[1].1);
+    let stamp_file = folder.join(STAMP);
+    if std::fs::read_to_string(&stamp_file).is_ok_and(|made_from| made_from == stamp) {
+        console.line(&format!("    node {found}, packages as pinned"));
+        return Ok(());
     }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, text) in &files {
+        std::fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))?;
+    }
+    let mut install = repo.command("npm");
+    install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]);
+    console.run(install.current_dir(folder)).context("cannot install the Node packages")?;
+    std::fs::write(&stamp_file, stamp).with_context(|| format!("cannot write {}", stamp_file.display()))
+}
+
+/// The version of a Node that is new enough, with npm beside it; fetched where it is missing and can be.
+fn node_version(repo: &Repo, console: &Console) -> Result<String> {
+    let look = |program: &str| output(repo.command(program).arg("--version"));
+    if look("node").is_err() || look("npm").is_err() {
+        debian(repo, console, &["nodejs", "npm"])
+            .context("node and npm are needed by the end-to-end tests")?;
+    }
+    let found = look("node")?.trim().trim_start_matches('v').to_owned();
+    if version(&found).first().is_none_or(|major| *major < NODE_MIN) {
+        bail!("node {found} is too old for the SDKs under test; {NODE_MIN} or newer is needed");
+    }
+    Ok(found)
 }
 
 fn python(repo: &Repo, console: &Console, venv: &Path) -> Result<()> {
@@ -71,7 +120,7 @@ fn python(repo: &Repo, console: &Console, venv: &Path) -> Result<()> {
     )?;
     // The content itself, not a digest of it: a difference can be read.
     let stamp = format!("{}\n{wanted}", found.trim());
-    let stamp_file = venv.join("tollbook.stamp");
+    let stamp_file = venv.join(STAMP);
     if std::fs::read_to_string(&stamp_file).is_ok_and(|made_from| made_from == stamp) {
         console.line(&format!("    {}, packages as pinned", found.trim()));
         return Ok(());
@@ -89,15 +138,19 @@ fn python(repo: &Repo, console: &Console, venv: &Path) -> Result<()> {
 
 /// Debian ships Python without the means to make an environment; as root we can fetch them.
 fn install_venv_module(repo: &Repo, console: &Console) -> Result<()> {
+    debian(repo, console, &["python3-venv"]).context("python3 cannot make environments")
+}
+
+/// Installs Debian's packages, which only root can.
+fn debian(repo: &Repo, console: &Console, packages: &[&str]) -> Result<()> {
     let is_root = output(repo.command("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
     if !is_root || output(repo.command("apt-get").arg("--version")).is_err() {
-        bail!(
-            "python3 cannot make environments; install its venv module (on Debian: apt-get install python3-venv)"
-        );
+        bail!("install it (on Debian: apt-get install {})", packages.join(" "));
     }
     console.run(repo.command("apt-get").arg("update"))?;
-    let install = ["install", "--yes", "--no-install-recommends", "python3-venv"];
-    console.run(repo.command("apt-get").args(install).env("DEBIAN_FRONTEND", "noninteractive"))
+    let mut install = repo.command("apt-get");
+    install.args(["install", "--yes", "--no-install-recommends"]).args(packages);
+    console.run(install.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 #[cfg(test)]

@@ -6,10 +6,13 @@
 
 pub mod client;
 pub mod config;
+pub mod drivers;
 pub mod gateway;
 pub mod http;
 pub mod journal;
 pub mod load;
+pub mod matrix;
 pub mod python;
 pub mod random;
+pub mod tap;
 pub mod trace;

@@ -45,8 +45,8 @@ pub fn run<T: DeserializeOwned>(script: &str, args: &[&str]) -> T {
     }
 }
 
-fn interpreter() -> PathBuf {
-    let venv = std::env::var_os(VENV_VARIABLE).map_or_else(beside_the_tests, PathBuf::from);
+pub(crate) fn interpreter() -> PathBuf {
+    let venv = std::env::var_os(VENV_VARIABLE).map_or_else(|| beside_the_tests("e2e-venv"), PathBuf::from);
     let python = venv.join("bin").join("python");
     if !python.exists() {
         fail(&format!("{} is missing; make it: cargo xtask setup", python.display()));
@@ -54,10 +54,10 @@ fn interpreter() -> PathBuf {
     python
 }
 
-/// Tests lie in <target>/<profile>/deps.
-fn beside_the_tests() -> PathBuf {
+/// What setup put into the target folder; tests lie in <target>/<profile>/deps.
+pub(crate) fn beside_the_tests(folder: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
-    program.ancestors().nth(3).unwrap_or(Path::new(".")).join("e2e-venv")
+    program.ancestors().nth(3).unwrap_or(Path::new(".")).join(folder)
 }
 
 #[allow(clippy::panic, reason = "test code: a panic is a failed test")]

@@ -13,4 +13,5 @@ mod command_line;
 mod endings;
 mod kills;
 mod sdk_and_provider;
+mod sdk_matrix;
 mod trace;

@@ -39,7 +39,7 @@ use crate::verb;
 const ASKS_MAX: usize = 5;
 
 /// Settings of admission.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     pub lives: Lives,
     pub settle: SettleBounds,
@@ -158,7 +158,10 @@ impl Admission {
         let periods = PeriodTable::new(snapshot.catalog.calendars(), self.now_s());
         *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(periods);
         report::name(&self.metrics, &snapshot);
+        self.denials.keep(&snapshot.catalog.rules().map(|(_, rule)| rule.limit.name.as_str()).collect());
         self.snapshot.store(snapshot);
+        // They hold the snapshot before this one.
+        self.bindings.clear();
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -196,9 +199,16 @@ impl Admission {
     /// # Errors
     /// `BadApiKey` for one that is unknown, disabled or expired.
     pub fn identify(&self, api_key: &str) -> Result<Principal, Refused> {
-        let snapshot = self.snapshot.load_full();
+        self.identify_in(&self.snapshot.load_full(), api_key)
+    }
+
+    /// The same under a snapshot the caller has taken.
+    ///
+    /// # Errors
+    /// `BadApiKey` for one that is unknown, disabled or expired.
+    pub fn identify_in(&self, snapshot: &Arc<Snapshot>, api_key: &str) -> Result<Principal, Refused> {
         let digest = snapshot.api_key_hash.digest(api_key);
-        self.principal(&snapshot, digest)
+        self.principal(snapshot, digest)
     }
 
     pub(crate) fn principal(&self, snapshot: &Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {

@@ -201,6 +201,11 @@ impl Bindings {
         })
     }
 
+    /// Forgets what was resolved; what was learned stays.
+    pub(crate) fn clear(&self) {
+        self.bound.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn learned(&self, own: EstimatorId) -> Arc<Mutex<Learned>> {
         let mut all = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= LEARNED_MAX {

@@ -2,7 +2,7 @@
 //!
 //! Bounded by the configuration: only names of its limits are counted. Starts at 0 with the process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// Refusals by limit.
@@ -18,6 +18,12 @@ impl Denials {
                 counts.insert(limit.to_owned(), 1);
             }
         }
+    }
+
+    /// Forgets the limits that are configured no more.
+    pub(crate) fn keep(&self, configured: &BTreeSet<&str>) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.retain(|limit, _| configured.contains(limit.as_str()));
     }
 
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {

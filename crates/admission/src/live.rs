@@ -27,7 +27,7 @@ const LISTS: usize = 16;
 const STEP_MIN: u64 = 256;
 
 /// How lives are kept up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lives {
     /// Life a reservation is born with.
     pub door: Duration,

@@ -30,7 +30,7 @@ use crate::verb;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Bounds of settling.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SettleBounds {
     /// Postings that wait in memory, those under way included.
     pub queue_max: usize,

@@ -21,6 +21,7 @@ use crate::headers::{self, Shown};
 use crate::intake::{IntakeError, Share, Taken};
 use crate::outgoing::Outgoing;
 use crate::paths;
+use crate::plane::Plane;
 use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
 use crate::relay::{RelayBody, Relayed, StreamOf};
@@ -40,6 +41,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A call that was read and admitted, ready to be sent.
 struct Admitted {
     ticket: Ticket,
+    plane: Arc<Plane>,
     upstream: Arc<Upstream>,
     surface: Surface,
     /// When the last byte of its body was there.
@@ -71,7 +73,7 @@ pub(crate) async fn serve(
             return problem.respond(dialect, &request_id);
         }
     };
-    let bound = gateway.config.timeouts.detached;
+    let bound = admitted.plane.config.timeouts.detached;
     let streaming = admitted.stream;
     let work = run(Arc::clone(&gateway), admitted, request_id.clone());
     let result = if streaming { Box::pin(work).await } else { Detach::new(work, bound).await };
@@ -93,14 +95,24 @@ async fn admit(
     let dialect = surface.dialect();
     let (head, body) = request.into_parts();
     let refused = |refused| Problem::refused(refused, dialect, gateway.jitter());
-    let principal = match headers::shown_api_key(&head.headers) {
-        Shown::ApiKey(api_key) => gateway.admission.identify(api_key).map_err(refused)?,
+    let api_key = match headers::shown_api_key(&head.headers) {
+        Shown::ApiKey(api_key) => api_key,
         Shown::Nothing => return Err(refused(tollbook_admission::Refused::NoApiKey)),
         Shown::Contradiction => return Err(refused(tollbook_admission::Refused::BadApiKey)),
     };
-    let taken = gateway.intake.read(&head.headers, body).await.map_err(|e| intake(&e, gateway))?;
+    let identify = |plane: &Plane| gateway.admission.identify_in(&plane.snapshot, api_key).map_err(refused);
+    let mut plane = gateway.plane();
+    let mut principal = identify(&plane)?;
+    let taken = plane.intake.read(&head.headers, body).await.map_err(|e| intake(&e, &plane))?;
+    // A body may take its time: a key that was disabled meanwhile is refused all the same.
+    let now = gateway.plane();
+    if !Arc::ptr_eq(&now, &plane) {
+        principal = identify(&now)?;
+        plane = now;
+    }
     let call = Call {
         gateway: Arc::clone(gateway),
+        plane,
         surface,
         taken,
         arrived: Instant::now(),
@@ -129,10 +141,10 @@ fn named(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Prob
     }
 }
 
-fn intake(error: &IntakeError, gateway: &Gateway) -> Problem {
+fn intake(error: &IntakeError, plane: &Plane) -> Problem {
     match error {
         IntakeError::TooLarge => {
-            let text = format!("the request body is larger than {} bytes", gateway.config.bounds.body_max);
+            let text = format!("the request body is larger than {} bytes", plane.config.bounds.body_max);
             Problem::new(tollbook_wire::ErrorKind::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, text)
                 .code("request_too_large")
                 .retry(Retry::Never(None))
@@ -155,6 +167,7 @@ fn intake(error: &IntakeError, gateway: &Gateway) -> Problem {
 /// What is known of a call before its body is understood.
 struct Call {
     gateway: Arc<Gateway>,
+    plane: Arc<Plane>,
     surface: Surface,
     taken: Taken,
     arrived: Instant,
@@ -187,7 +200,7 @@ impl Call {
         let admitted = self.gateway.admission.admit(asking).await;
         let admitted =
             admitted.map_err(|r| Problem::refused(r, self.surface.dialect(), self.gateway.jitter()))?;
-        let Some(upstream) = self.gateway.upstream(admitted.target.upstream.as_str()) else {
+        let Some(upstream) = self.plane.upstream(admitted.target.upstream.as_str()) else {
             admitted.ticket.end(&Outcome::never_sent());
             return Err(Problem::refused(tollbook_admission::Refused::Internal, self.surface.dialect(), 0));
         };
@@ -202,6 +215,7 @@ impl Call {
             .then(|| edit(body, &request, &Changes { include_usage: false, ..changes }));
         Ok(Admitted {
             ticket: admitted.ticket,
+            plane: self.plane,
             upstream,
             surface: self.surface,
             arrived: self.arrived,
@@ -243,7 +257,7 @@ async fn run(
                 return answer(&gateway, call, response, &request_id).await;
             }
             Ok(response) => {
-                let (status, head, body) = read_error(&gateway, response).await;
+                let (status, head, body) = read_error(&call.plane, response).await;
                 if call.rejects_usage_option(status, &body) {
                     tracing::warn!(upstream = %call.upstream.config.name, "the upstream rejects stream_options; asked without");
                     if let Err(refused) = call.ticket.tried_again().await {
@@ -308,9 +322,9 @@ fn find(haystack: &[u8], needle: &[u8]) -> bool {
 }
 
 /// An upstream's error, read as far as is useful.
-async fn read_error(gateway: &Gateway, response: Response<Incoming>) -> (StatusCode, HeaderMap, Bytes) {
+async fn read_error(plane: &Plane, response: Response<Incoming>) -> (StatusCode, HeaderMap, Bytes) {
     let (head, body) = response.into_parts();
-    let bound = ERROR_BODY_MAX.min(gateway.config.bounds.answer_max);
+    let bound = ERROR_BODY_MAX.min(plane.config.bounds.answer_max);
     let encoding =
         head.headers.get(header::CONTENT_ENCODING).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let bytes = collect(body, encoding.as_deref(), bound, Duration::from_secs(10)).await.unwrap_or_default();
@@ -403,7 +417,7 @@ async fn answer(
     if streams {
         stream(gateway, call, head.status, &head.headers, body, encoding.as_deref(), request_id).await
     } else {
-        buffered(gateway, call, head.status, &head.headers, body, encoding.as_deref(), request_id).await
+        buffered(call, head.status, &head.headers, body, encoding.as_deref(), request_id).await
     }
 }
 
@@ -449,7 +463,6 @@ async fn stream(
 }
 
 async fn buffered(
-    gateway: &Arc<Gateway>,
     call: Admitted,
     status: StatusCode,
     head: &HeaderMap,
@@ -458,7 +471,7 @@ async fn buffered(
     request_id: &Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
     let silence = call.upstream.config.silence_timeout;
-    let bytes = match collect(body, encoding, gateway.config.bounds.answer_max, silence).await {
+    let bytes = match collect(body, encoding, call.plane.config.bounds.answer_max, silence).await {
         Ok(bytes) => bytes,
         Err(error) => {
             let (ending, text) = match error {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tollbook_wire::Dialect;
 
 /// The data plane's settings. Bounds are in bytes unless said otherwise.
@@ -116,5 +116,37 @@ impl Upstream {
             asks_usage: true,
             drains: false,
         }
+    }
+}
+
+impl Upstream {
+    /// Whether a client that was built for the other serves this one too.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        // Taken apart, so that a new setting cannot be forgotten here.
+        let Self {
+            name,
+            dialect,
+            base_url,
+            api_key,
+            retries,
+            connect_timeout,
+            first_byte_timeout,
+            silence_timeout,
+            idle_timeout,
+            asks_usage,
+            drains,
+        } = self;
+        let credential = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
+        *name == other.name
+            && *dialect == other.dialect
+            && *base_url == other.base_url
+            && credential(api_key) == credential(&other.api_key)
+            && *retries == other.retries
+            && *connect_timeout == other.connect_timeout
+            && *first_byte_timeout == other.first_byte_timeout
+            && *silence_timeout == other.silence_timeout
+            && *idle_timeout == other.idle_timeout
+            && *asks_usage == other.asks_usage
+            && *drains == other.drains
     }
 }

@@ -3,24 +3,24 @@
 //! Shutdown: readiness off, nothing new accepted, calls finish within the drain time, then streams end with
 //! their dialect's error event; the last thing is that everything is settled.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tollbook_admission::Admission;
+use tollbook_admission::{Admission, Snapshot};
 use tollbook_telemetry::{InFlight, Metrics, PoolLabel, labels};
 use tollbook_wire::{Dialect, ErrorKind, Surface};
 
 use crate::body::OutBody;
 use crate::config::Config;
 use crate::headers::{self, Shown};
-use crate::intake::Intake;
 use crate::paths::{self, Door, Found};
+use crate::plane::{Plane, Prepared};
 use crate::problem::{self, Problem};
 use crate::relay::Drains;
 use crate::upstream::{SendError, Upstream};
@@ -31,11 +31,9 @@ const CUT_GRACE: Duration = Duration::from_secs(5);
 
 /// The data plane of one process.
 pub struct Gateway {
-    pub(crate) config: Config,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) intake: Intake,
+    plane: ArcSwap<Plane>,
     metrics: Arc<Metrics>,
-    upstreams: BTreeMap<String, Arc<Upstream>>,
     ids: Ids,
     ready: AtomicBool,
     drain_slots: Arc<Semaphore>,
@@ -49,38 +47,53 @@ impl Gateway {
         admission: Arc<Admission>,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, String> {
-        let mut upstreams = BTreeMap::new();
-        for upstream in &config.upstreams {
-            upstreams.insert(upstream.name.clone(), Arc::new(Upstream::new(upstream.clone())?));
-        }
-        let bounds = config.bounds;
-        let intake = Intake::new(bounds.body_max, bounds.bodies_in_flight_max, config.timeouts.body_silence);
+        let drains_max = config.bounds.drains_max.min(Semaphore::MAX_PERMITS);
+        let plane = Plane::new(config, admission.snapshot())?;
         Ok(Arc::new(Self {
-            config,
             admission,
-            intake,
+            plane: ArcSwap::from_pointee(plane),
             metrics,
-            upstreams,
             ids: Ids::new(),
             ready: AtomicBool::new(true),
-            drain_slots: Arc::new(Semaphore::new(bounds.drains_max.min(Semaphore::MAX_PERMITS))),
+            drain_slots: Arc::new(Semaphore::new(drains_max)),
             cut: watch::Sender::new(false),
         }))
+    }
+
+    /// Builds what another configuration needs. Nothing changes before [`Gateway::replace`].
+    ///
+    /// # Errors
+    /// When an upstream cannot be set up.
+    pub fn prepare(&self, config: Config, snapshot: Arc<Snapshot>) -> Result<Prepared, String> {
+        Ok(Prepared(Arc::new(self.plane.load().after(config, snapshot)?)))
+    }
+
+    /// Puts another configuration in force, for admission too. Calls whose body is there end on the one they began with.
+    pub fn replace(&self, prepared: Prepared) {
+        // First, because a call must find its names among the metrics.
+        self.admission.replace(Arc::clone(&prepared.0.snapshot));
+        self.plane.store(prepared.0);
+    }
+
+    pub(crate) fn plane(&self) -> Arc<Plane> {
+        self.plane.load_full()
     }
 
     /// Serves until `stop` turns true, then drains. Returns once every connection has closed or was cut.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
         let gateway = Arc::clone(&self);
         let handler = Arc::new(move |request| Arc::clone(&gateway).handle(request));
-        let config = &self.config;
-        let mut serving =
-            std::pin::pin!(listen::serve(listener, config.bounds, config.timeouts, stop.clone(), handler));
+        let settings = || {
+            let plane = self.plane.load();
+            (plane.config.bounds, plane.config.timeouts)
+        };
+        let mut serving = std::pin::pin!(listen::serve(listener, settings, stop.clone(), handler));
         tokio::select! {
             () = &mut serving => return,
             () = listen::stopped(&mut stop) => {}
         }
         self.ready.store(false, Ordering::Relaxed);
-        if tokio::time::timeout(config.timeouts.drain, &mut serving).await.is_ok() {
+        if tokio::time::timeout(settings().1.drain, &mut serving).await.is_ok() {
             return;
         }
         tracing::warn!("the drain time is over: open streams are ended");
@@ -183,10 +196,6 @@ impl Gateway {
         }
     }
 
-    pub(crate) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
-        self.upstreams.get(name).cloned()
-    }
-
     pub(crate) fn request_id(&self) -> Arc<str> {
         self.ids.next()
     }
@@ -203,7 +212,7 @@ impl Gateway {
 
     /// How streams of an upstream are read on after their clients left; `None` where they are cut.
     pub(crate) fn drains(&self, upstream: &Upstream) -> Option<Drains> {
-        let bound = self.config.timeouts.detached;
+        let bound = self.plane.load().config.timeouts.detached;
         upstream.config.drains.then(|| Drains { slots: Arc::clone(&self.drain_slots), bound })
     }
 
@@ -301,7 +310,7 @@ fn dialect_label(dialect: Dialect) -> labels::Dialect {
 
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("listen", &self.config.listen).finish_non_exhaustive()
+        f.debug_struct("Gateway").field("listen", &self.plane.load().config.listen).finish_non_exhaustive()
     }
 }
 

@@ -65,6 +65,11 @@ impl Intake {
         Self { held: Arc::default(), in_flight_max: in_flight_max.max(body_max), body_max, silence }
     }
 
+    /// Other bounds for bodies that come from now on; what is held is counted together.
+    pub(crate) fn with(&self, body_max: usize, in_flight_max: usize, silence: Duration) -> Self {
+        Self { held: Arc::clone(&self.held), ..Self::new(body_max, in_flight_max, silence) }
+    }
+
     /// Reads the whole body.
     pub(crate) async fn read(
         &self,

@@ -19,6 +19,7 @@ mod limits;
 mod listen;
 mod outgoing;
 mod paths;
+mod plane;
 mod problem;
 mod refusal;
 mod relay;
@@ -27,3 +28,4 @@ mod upstream;
 
 pub use config::{Bounds, Config, Timeouts, Upstream};
 pub use gateway::Gateway;
+pub use plane::Prepared;

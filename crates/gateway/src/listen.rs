@@ -21,18 +21,18 @@ use crate::body::OutBody;
 use crate::config::{Bounds, Timeouts};
 use crate::stall::StallGuard;
 
-/// Serves `handler` on `listener` until `stop` turns true; returns when the last connection has closed.
+/// Serves `handler` on `listener` until `stop` turns true; returns when the last connection has closed. `settings` are
+/// asked for each connection, as they are then; only `connections_max` stays as it was at first.
 pub(crate) async fn serve<H, F>(
     listener: TcpListener,
-    bounds: Bounds,
-    timeouts: Timeouts,
+    settings: impl Fn() -> (Bounds, Timeouts),
     mut stop: watch::Receiver<bool>,
     handler: Arc<H>,
 ) where
     H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<OutBody>> + Send + 'static,
 {
-    let slots = Arc::new(Semaphore::new(bounds.connections_max.min(Semaphore::MAX_PERMITS)));
+    let slots = Arc::new(Semaphore::new(settings().0.connections_max.min(Semaphore::MAX_PERMITS)));
     let open = slots.available_permits();
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
@@ -52,6 +52,7 @@ pub(crate) async fn serve<H, F>(
         drop(stream.set_nodelay(true));
         let handler = Arc::clone(&handler);
         let stop = stop.clone();
+        let (bounds, timeouts) = settings();
         tokio::spawn(async move {
             connection(StallGuard::new(stream, timeouts.write_stall), bounds, timeouts, stop, handler).await;
             drop(slot);

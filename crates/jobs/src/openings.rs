@@ -119,6 +119,31 @@ impl Openings {
         }
     }
 
+    /// Makes the rounds of the newest list; a newer one takes the place of one under way.
+    pub async fn follow(
+        &self,
+        mut lists: watch::Receiver<Arc<Vec<Opening>>>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        loop {
+            let list = Arc::clone(&lists.borrow_and_update());
+            let told = stop.clone();
+            let rounds = async {
+                self.run(&list, told).await;
+                std::future::pending::<()>().await;
+            };
+            let next = tokio::select! {
+                () = rounds => false,
+                changed = lists.changed() => changed.is_ok(),
+                // A sender that is gone cannot tell any more: that is a stop too.
+                _ = stop.wait_for(|stop| *stop) => false,
+            };
+            if !next {
+                return;
+            }
+        }
+    }
+
     /// Whether the account's balance was changed.
     async fn open(&self, opening: &Opening) -> Result<bool, JobError> {
         let calls = UsageQuery {

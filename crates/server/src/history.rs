@@ -1,7 +1,7 @@
 //! How limits were defined before, and what that leaves behind (L16).
 //!
-//! The store keeps every definition of every limit, with the engine time it was first seen. At a start the definitions
-//! that are new are added; `policy` says what older ones leave behind, and which quotas begin in mid-period.
+//! The store keeps every definition of every limit, with the engine time it was first seen. At a start and at a reload the
+//! definitions that are new are added; `policy` says what older ones leave behind, and which quotas begin in mid-period.
 //! Invariant: a row is never changed, so a start that dies half-way and the next one see the same past.
 
 use std::sync::Arc;
@@ -16,22 +16,37 @@ use tollbook_policy::{self as policy, Catalog, HistoryRow, Limit, Meter, Opening
 use tollbook_pricing::Parts;
 use tollbook_store::{Journal, LimitHistory, LimitRow, Name, Side, Span, UsageQuery, UsageSum};
 
-/// The catalog with what its limits' past leaves behind, and the quotas to open. `now` is engine time in UTC seconds.
-pub async fn take_up(
-    catalog: Catalog,
-    history: &dyn LimitHistory,
-    now: u64,
-) -> anyhow::Result<(Catalog, Vec<OpeningNeeded>)> {
+/// A catalog with its limits' past, and what has to be done before it is in force.
+#[derive(Debug)]
+pub struct Past {
+    /// With what the past leaves behind.
+    pub catalog: Catalog,
+    /// Quotas that begin in mid-period.
+    pub needed: Vec<OpeningNeeded>,
+    /// Definitions the store has not seen.
+    new: Vec<LimitRow>,
+}
+
+/// Looks a catalog's past up; nothing is written. `now` is engine time in UTC seconds.
+pub async fn look_up(catalog: Catalog, history: &dyn LimitHistory, now: u64) -> anyhow::Result<Past> {
     let before = history.limit_rows().await.context("cannot read the history of the limits")?;
     let mut rows = Vec::with_capacity(before.len());
     for row in before {
         rows.push(known(&row)?);
     }
     let new = policy::diff(&rows, &catalog, now);
-    let added: Vec<LimitRow> = new.iter().map(stored).collect();
-    history.limit_rows_append(&added).await.context("cannot add to the history of the limits")?;
+    let added = new.iter().map(stored).collect();
     rows.extend(new);
-    Ok(catalog.with_history(&rows, now))
+    let (catalog, needed) = catalog.with_history(&rows, now);
+    Ok(Past { catalog, needed, new: added })
+}
+
+impl Past {
+    /// Adds the new definitions to the history; the catalog comes in force with that.
+    pub async fn write_down(&self, history: &dyn LimitHistory) -> anyhow::Result<()> {
+        let added = history.limit_rows_append(&self.new).await;
+        added.map(|_| ()).context("cannot add to the history of the limits")
+    }
 }
 
 fn known(row: &LimitRow) -> anyhow::Result<HistoryRow> {

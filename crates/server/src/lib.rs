@@ -8,6 +8,8 @@ pub mod demo;
 mod errors;
 pub mod history;
 pub mod key;
+pub mod live;
 mod observe;
+pub mod reload;
 pub mod run;
 mod text;

@@ -25,6 +25,7 @@ use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
 use crate::config::{Setup, file};
+use crate::live::{Live, Pinned};
 use crate::{history, observe};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
@@ -42,6 +43,8 @@ pub struct Running {
     pub addresses: Addresses,
     pub admission: Arc<Admission>,
     pub metrics: Arc<Metrics>,
+    /// What puts another configuration in force.
+    pub live: Live,
     engine: Arc<MemoryEngine>,
     store: SqliteStore,
     stop: Stops,
@@ -92,11 +95,13 @@ impl Books {
         let store = async { SqliteStore::open(&journal).await.context("cannot open the journal") };
         let (engine, store) = tokio::try_join!(open_engine(&book, durability), store)?;
         let now = engine.balances(Shard(0), &[]).await.context("the book does not answer")?.now;
-        let (catalog, needed) = history::take_up(snapshot.catalog, &store, now / SECOND).await?;
-        let openings = history::openings(&needed, &catalog, &store).await;
+        let past = history::look_up(snapshot.catalog, &store, now / SECOND).await?;
+        let openings = history::openings(&past.needed, &past.catalog, &store).await;
         let openings = openings.context("cannot read the journal")?;
-        snapshot.catalog = catalog;
+        past.write_down(&store).await?;
+        snapshot.catalog = past.catalog;
         metrics.process_start_unix.set((), now / SECOND);
+        metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);
         Ok(Self { engine, store, snapshot, openings })
     }
@@ -112,6 +117,7 @@ impl Running {
     /// Starts everything, or nothing. The addresses are taken first, so that a start that fails for one of them has
     /// written nothing.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
+        let pinned = Pinned::of(&setup);
         let listener = bind(setup.gateway.listen).await?;
         let operators = match setup.admin {
             Some(admin) => Some((bind(admin.listen).await?, admin.api_key)),
@@ -131,36 +137,42 @@ impl Running {
             .context("cannot open the door")?;
         let gateway = Gateway::new(setup.gateway, Arc::clone(&admission), Arc::clone(&metrics))
             .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
+        let admin = operators.map(|(listener, key)| {
+            (listener, Admin::new(Arc::clone(&admission), Arc::new(store.clone()), &key))
+        });
+        let jobs = Jobs::new(&engine, &store, &metrics);
+        let live = Live {
+            gateway: Arc::clone(&gateway),
+            admission: Arc::clone(&admission),
+            admin: admin.as_ref().map(|(_, admin)| Arc::clone(admin)),
+            store: store.clone(),
+            openings: Arc::clone(&jobs.openings),
+            lists: watch::Sender::new(Arc::new(openings)),
+            metrics: Arc::clone(&metrics),
+            pinned,
+        };
         let stop = Stops::new();
         let tasks = Tasks {
             gateway: tokio::spawn(gateway.serve(listener, stop.gateway.subscribe())),
-            admin: operators.map(|(listener, key)| {
-                let admin = Admin::new(Arc::clone(&admission), Arc::new(store.clone()), &key);
-                tokio::spawn(admin.serve(listener, stop.gateway.subscribe()))
-            }),
+            admin: admin
+                .map(|(listener, admin)| tokio::spawn(admin.serve(listener, stop.gateway.subscribe()))),
             admission: tokio::spawn({
                 let (admission, stop) = (Arc::clone(&admission), stop.admission.subscribe());
                 async move { admission.run(stop).await }
             }),
-            jobs: tokio::spawn(jobs(
-                Arc::clone(&engine) as Arc<dyn Engine>,
-                Arc::new(store.clone()),
-                Arc::clone(&metrics),
-                openings,
-                stop.jobs.subscribe(),
-            )),
+            jobs: tokio::spawn(jobs.run(live.lists.subscribe(), stop.jobs.subscribe())),
             observer: tokio::spawn(observe::run(
                 Arc::clone(&engine),
                 Arc::clone(&metrics),
                 stop.jobs.subscribe(),
             )),
         };
-        Ok(Self { addresses, admission, metrics, engine, store, stop, tasks })
+        Ok(Self { addresses, admission, metrics, live, engine, store, stop, tasks })
     }
 
     /// Stops everything, in order; returns when all of it is on disk.
     pub async fn stop(self) {
-        let Self { admission, engine, store, stop, tasks, .. } = self;
+        let Self { admission, live, engine, store, stop, tasks, .. } = self;
         stop.gateway.send_replace(true);
         ended("the gateway", tasks.gateway.await);
         if let Some(admin) = tasks.admin {
@@ -175,30 +187,43 @@ impl Running {
             |done| ended("the journal's drain", done),
         );
         ended("the observer", tasks.observer.await);
-        drop(admission);
+        drop((admission, live));
         store.close().await;
         close_engine(engine).await;
     }
 }
 
-/// Sweeps, drains, checks and opens until `stop` turns true; the last drain takes what has ended by then.
-async fn jobs(
-    engine: Arc<dyn Engine>,
-    journal: Arc<dyn Journal>,
-    metrics: Arc<Metrics>,
-    list: Vec<Opening>,
-    stop: watch::Receiver<bool>,
-) {
-    let sweep = Sweep::new(Arc::clone(&engine), Arc::clone(&metrics));
-    let drift = Drift::new(Arc::clone(&engine), Arc::clone(&metrics));
-    let drain = Arc::new(Drain::new(Arc::clone(&engine), Arc::clone(&journal), Arc::clone(&metrics)));
-    let openings = Openings::new(engine, journal, Arc::clone(&drain), metrics);
-    tokio::join!(
-        sweep.run(stop.clone()),
-        drift.run(stop.clone()),
-        drain.run(stop.clone()),
-        openings.run(&list, stop),
-    );
+/// What runs beside the calls.
+struct Jobs {
+    sweep: Sweep,
+    drift: Drift,
+    drain: Arc<Drain>,
+    openings: Arc<Openings>,
+}
+
+impl Jobs {
+    fn new(engine: &Arc<MemoryEngine>, store: &SqliteStore, metrics: &Arc<Metrics>) -> Self {
+        let engine = || Arc::clone(engine) as Arc<dyn Engine>;
+        let journal = || Arc::new(store.clone()) as Arc<dyn Journal>;
+        let metrics = || Arc::clone(metrics);
+        let drain = Arc::new(Drain::new(engine(), journal(), metrics()));
+        Self {
+            sweep: Sweep::new(engine(), metrics()),
+            drift: Drift::new(engine(), metrics()),
+            openings: Arc::new(Openings::new(engine(), journal(), Arc::clone(&drain), metrics())),
+            drain,
+        }
+    }
+
+    /// Sweeps, drains, checks and opens until `stop` turns true; the last drain takes what has ended by then.
+    async fn run(self, lists: watch::Receiver<Arc<Vec<Opening>>>, stop: watch::Receiver<bool>) {
+        tokio::join!(
+            self.sweep.run(stop.clone()),
+            self.drift.run(stop.clone()),
+            self.drain.run(stop.clone()),
+            self.openings.follow(lists, stop),
+        );
+    }
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -241,7 +266,7 @@ async fn close_engine(engine: Arc<MemoryEngine>) {
 }
 
 /// Loads the tokenizers that the models need, beside the start.
-fn warm(snapshot: &Snapshot) {
+pub(crate) fn warm(snapshot: &Snapshot) {
     let needed =
         snapshot.models.values().filter_map(|plan| tollbook_pricing::Vocabulary::of(plan.facts.family));
     let needed: std::collections::BTreeSet<_> = needed.collect();

@@ -149,6 +149,12 @@ metrics! {
 
     // the process
     Gauges config_generation() "Number of the configuration in force; rises with every reload";
+    Gauges config_loaded_unix() "When the configuration was last read and found good, in seconds since 1970";
+    Gauges config_error() "1 while the configuration file cannot be taken; the one in force is the one before";
+    Gauges config_error_line() "Line of the first mistake in the file while it cannot be taken; else 0";
+    Gauges config_error_column() "Column of that mistake; else 0";
+    Gauges config_restart_needed() "Settings that were changed in the file and wait for a restart";
+    Counts config_reloads(Run) "Times a changed file was read and taken, or not";
     Gauges process_ready() "1 while the gateway accepts calls";
     Gauges process_start_unix() "Start of the process, in seconds since 1970";
 }

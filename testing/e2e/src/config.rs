@@ -95,6 +95,22 @@ impl Config {
         &self.value
     }
 
+    /// A line for each field and each tenant, tenants last: cut anywhere behind a line, it is still a configuration.
+    pub fn lines(&self, data_dir: &Path) -> String {
+        let config = self.clone().set("/data_dir", json!(data_dir));
+        let mut lines = Vec::new();
+        for (name, value) in config.value.as_object().into_iter().flatten() {
+            if name != "tenants" {
+                lines.push(format!("{name}: {value}\n"));
+            }
+        }
+        lines.push("tenants:\n".to_owned());
+        for tenant in config.value.get("tenants").and_then(Value::as_array).into_iter().flatten() {
+            lines.push(format!("- {tenant}\n"));
+        }
+        lines.concat()
+    }
+
     pub(crate) fn text(&self, data_dir: &Path) -> String {
         let config = self.clone().set("/data_dir", json!(data_dir));
         config.value.to_string()

@@ -30,16 +30,34 @@ pub struct Gateway {
     addr: SocketAddr,
     admin: Option<SocketAddr>,
     starts: u32,
+    config: PathBuf,
+    options: &'static [&'static str],
 }
 
 impl Gateway {
     pub fn start(config: &Config) -> Self {
-        let dir = tempfile::tempdir().unwrap_or_else(|error| fail(&format!("no folder: {error}")));
-        let mut gateway =
-            Self { dir, child: None, addr: SocketAddr::from(([127, 0, 0, 1], 0)), admin: None, starts: 0 };
+        let mut gateway = Self::prepare();
         gateway.configure(config);
         gateway.start_again();
         gateway
+    }
+
+    /// A folder without a file yet, and a program that was not started.
+    pub fn prepare() -> Self {
+        let dir = tempfile::tempdir().unwrap_or_else(|error| fail(&format!("no folder: {error}")));
+        let config = dir.path().join("tollbook.yaml");
+        let addr = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { dir, child: None, addr, admin: None, starts: 0, config, options: &[] }
+    }
+
+    /// The file it is started with, from the next start on.
+    pub fn set_config_file(&mut self, path: &str) {
+        self.config = self.dir.path().join(path);
+    }
+
+    /// More words of the command line, from the next start on.
+    pub fn set_options(&mut self, options: &'static [&'static str]) {
+        self.options = options;
     }
 
     /// What clients are pointed at, without a path.
@@ -64,13 +82,33 @@ impl Gateway {
     }
 
     pub fn config_file(&self) -> PathBuf {
-        self.dir.path().join("tollbook.yaml")
+        self.config.clone()
     }
 
-    /// Writes another configuration; it is read at the next start.
+    /// Writes another configuration in place.
     pub fn configure(&self, config: &Config) {
         let text = config.text(&self.data_dir());
         fs::write(self.config_file(), text).unwrap_or_else(|error| fail(&format!("no config: {error}")));
+    }
+
+    /// Puts another configuration in the file's place, in one step.
+    pub fn replace_config(&self, config: &Config) {
+        let beside = self.dir.path().join("tollbook.yaml.new");
+        let written = fs::write(&beside, config.text(&self.data_dir()));
+        let replaced = written.and_then(|()| fs::rename(&beside, self.config_file()));
+        replaced.unwrap_or_else(|error| fail(&format!("no config: {error}")));
+    }
+
+    /// Number of the configuration in force.
+    pub fn generation(&self) -> u64 {
+        http::metric(&self.metrics(), "tollbook_config_generation", &[]).unwrap_or_default()
+    }
+
+    /// Waits until so many configurations have come in force.
+    pub fn comes_to_generation(&self, number: u64) {
+        if wait_for(START_LIMIT, || (self.generation() == number).then_some(())).is_none() {
+            fail(&format!("generation is {}, not {number}", self.generation()));
+        }
     }
 
     /// Starts on the same folder; the ports are new ones.
@@ -85,6 +123,7 @@ impl Gateway {
             .arg(self.config_file())
             .arg("--addr-file")
             .arg(&addr_file)
+            .args(self.options)
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(log)

@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -37,8 +38,8 @@ const CONNECTIONS_MAX: usize = 64;
 pub struct Admin {
     pub admission: Arc<Admission>,
     pub journal: Arc<dyn Journal>,
-    /// Digest of the key, so that the time of a comparison tells nothing of its length either.
-    key: blake3::Hash,
+    /// Digest of the key, so that the time of a comparison tells nothing of its length either; without one nobody comes in.
+    key: ArcSwapOption<blake3::Hash>,
 }
 
 /// An answer that is no success.
@@ -63,8 +64,15 @@ impl std::fmt::Debug for Admin {
 
 impl Admin {
     pub fn new(admission: Arc<Admission>, journal: Arc<dyn Journal>, key: &SecretString) -> Arc<Self> {
-        let key = blake3::hash(key.expose_secret().as_bytes());
-        Arc::new(Self { admission, journal, key })
+        let admin = Self { admission, journal, key: ArcSwapOption::empty() };
+        admin.set_key(Some(key));
+        Arc::new(admin)
+    }
+
+    /// Another key from now on, or none.
+    pub fn set_key(&self, key: Option<&SecretString>) {
+        let digest = |key: &SecretString| Arc::new(blake3::hash(key.expose_secret().as_bytes()));
+        self.key.store(key.map(digest));
     }
 
     /// Serves until `stop` turns true; calls under way are cut off then, they hold nothing.
@@ -141,8 +149,9 @@ impl Admin {
     fn is_operator(&self, request: &Request<Incoming>) -> bool {
         let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let Some((scheme, key)) = shown.and_then(|text| text.split_once(' ')) else { return false };
+        let Some(expected) = self.key.load_full() else { return false };
         let digest = blake3::hash(key.trim().as_bytes());
-        scheme.eq_ignore_ascii_case("bearer") && bool::from(digest.as_bytes().ct_eq(self.key.as_bytes()))
+        scheme.eq_ignore_ascii_case("bearer") && bool::from(digest.as_bytes().ct_eq(expected.as_bytes()))
     }
 }
 

@@ -53,6 +53,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 SIGINT or SIGTERM: stop accepting, finish or end what runs, settle everything, exit. A second one exits at once.
+SIGHUP, or a change of the file: put the new configuration in force; a bad one is told and changes nothing.
 
 Example:
   OPENAI_API_KEY=sk-… tollbook serve -c tollbook.yaml")]
@@ -63,6 +64,9 @@ pub struct Serve {
     /// Write the addresses that were bound to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub addr_file: Option<PathBuf>,
+    /// Read the file again only on SIGHUP, not when it changes
+    #[arg(long)]
+    pub no_watch: bool,
 }
 
 #[derive(Debug, Args)]

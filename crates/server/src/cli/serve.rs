@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use serde_json::json;
@@ -12,6 +13,7 @@ use tollbook_telemetry::log::{self, LogFormat, LogSettings};
 use super::args::Serve;
 use super::{Console, Failure, environment};
 use crate::config::{self, file};
+use crate::reload::{On, Reloader};
 use crate::run::{Addresses, Running};
 
 pub(super) fn run(args: &Serve, console: &mut Console<'_>) -> Result<(), Failure> {
@@ -24,21 +26,25 @@ pub(super) fn run(args: &Serve, console: &mut Console<'_>) -> Result<(), Failure
         tracing::info!("the operator's listener is closed: no key is configured");
     }
     let runtime = runtime()?;
-    let result = runtime.block_on(serve(setup, args.addr_file.as_deref(), console));
+    let result = runtime.block_on(serve(setup, args, console));
     // After a second signal, what still runs is left behind.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(
-    setup: config::Setup,
-    addr_file: Option<&Path>,
-    console: &mut Console<'_>,
-) -> Result<(), Failure> {
+async fn serve(setup: config::Setup, args: &Serve, console: &mut Console<'_>) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
+    // From now on a hangup is a wish, not an end.
+    let hangups = signal(SignalKind::hangup())?;
+    let read = (setup.files.clone(), setup.digest);
     let running = Running::start(setup).await?;
-    announce(&running.addresses, addr_file, console)?;
-    signals.next().await;
+    announce(&running.addresses, args.addr_file.as_deref(), console)?;
+    let on = if args.no_watch { On::Signal } else { On::Change };
+    let reloader = Reloader::new(&args.config, read, Arc::clone(&running.metrics), environment, on);
+    tokio::select! {
+        () = signals.next() => {}
+        () = reloader.run(&running.live, hangups) => {}
+    }
     tracing::info!("stopping; a second signal stops at once");
     stop(running, &mut signals).await
 }

@@ -30,6 +30,8 @@ use node::Node;
 pub struct Source {
     name: String,
     root: Node,
+    /// Of the text.
+    digest: blake3::Hash,
 }
 
 impl Source {
@@ -70,7 +72,7 @@ pub fn read_text(name: &str, text: &str, lookup: Lookup<'_>) -> Result<(file::Fi
         return Err(report(problems));
     }
     let typed = read::read(&root).map_err(report)?;
-    Ok((typed, Source { name: name.to_owned(), root }))
+    Ok((typed, Source { name: name.to_owned(), root, digest: blake3::hash(text.as_bytes()) }))
 }
 
 /// The JSON Schema of the file.

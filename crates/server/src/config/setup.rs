@@ -27,6 +27,10 @@ pub struct Setup {
     pub snapshot: Snapshot,
     /// Legal, but probably not meant.
     pub warnings: Vec<String>,
+    /// The files it was read from: the configuration itself and those it names.
+    pub files: Vec<PathBuf>,
+    /// Of everything that was read from them: the same digest, the same configuration.
+    pub digest: blake3::Hash,
 }
 
 /// The operator's listener.
@@ -40,7 +44,9 @@ pub struct Admin {
 pub fn load(path: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
     let (file, source) = read_file(path, lookup)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    check(file, &source, folder)
+    let mut setup = check(file, &source, folder)?;
+    setup.files.insert(0, path.to_owned());
+    Ok(setup)
 }
 
 /// The same for a text; `name` stands for the file in messages.
@@ -51,6 +57,7 @@ pub fn load_text(name: &str, text: &str, folder: &Path, lookup: Lookup<'_>) -> R
 
 fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError> {
     let mut mistakes = Mistakes::default();
+    let files = named_files(&file, folder);
     let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
     let gateway = upstreams::gateway(&mut mistakes, &file, folder, listen);
     let calls = upstreams::calls(&mut mistakes, &file.calls);
@@ -69,9 +76,30 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
             calls,
             snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
             warnings,
+            digest: digest(source, &files),
+            files,
         }),
         _ => Err(LoadError::Invalid(source.report(mistakes.0))),
     }
+}
+
+/// Every file that the configuration names and that is read with it.
+fn named_files(file: &File, folder: &Path) -> Vec<PathBuf> {
+    let own = [&file.key_pepper_file, &file.admin.api_key_file];
+    let named = own.into_iter().chain(file.upstreams.iter().map(|upstream| &upstream.api_key_file));
+    named.flatten().map(|path| folder.join(path)).collect()
+}
+
+/// Of the text, and of what the files it names hold.
+fn digest(source: &Source, files: &[PathBuf]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(source.digest.as_bytes());
+    for path in files {
+        // One that went away since it was read differs from what it was.
+        let content = std::fs::read(path).unwrap_or_default();
+        hasher.update(blake3::hash(&content).as_bytes());
+    }
+    hasher.finalize()
 }
 
 /// The hash of keys that a file's pepper makes; nothing else of the file's meaning is looked at.

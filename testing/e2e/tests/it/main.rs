@@ -12,6 +12,7 @@ mod changed_file;
 mod command_line;
 mod endings;
 mod kills;
+mod live;
 mod sdk_and_provider;
 mod sdk_matrix;
 mod trace;

@@ -110,7 +110,7 @@ pub enum Durability {
 }
 
 /// How the gateway logs.
-#[derive(Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// The least severe level that is written.

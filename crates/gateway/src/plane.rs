@@ -1,0 +1,127 @@
+//! One generation of the data plane: settings, providers, and the snapshot that calls are decided under.
+//!
+//! Invariant: a call takes one plane, whole, when its body is there, and keeps it to its end; so no call is decided by
+//! one configuration and sent by another. What has not changed between two planes is shared: connections to a provider
+//! live on, and the bytes of bodies are counted together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollbook_admission::Snapshot;
+
+use crate::config::Config;
+use crate::intake::Intake;
+use crate::upstream::Upstream;
+
+/// Settings in force.
+pub(crate) struct Plane {
+    pub(crate) config: Config,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) intake: Intake,
+    upstreams: BTreeMap<String, Arc<Upstream>>,
+}
+
+impl Plane {
+    /// The first one. Builds the upstreams' clients; nothing is connected yet.
+    pub(crate) fn new(config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
+        let bounds = config.bounds;
+        let intake = Intake::new(bounds.body_max, bounds.bodies_in_flight_max, config.timeouts.body_silence);
+        Self::build(config, snapshot, intake, &BTreeMap::new())
+    }
+
+    /// The next one.
+    pub(crate) fn after(&self, config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
+        let bounds = config.bounds;
+        let intake =
+            self.intake.with(bounds.body_max, bounds.bodies_in_flight_max, config.timeouts.body_silence);
+        Self::build(config, snapshot, intake, &self.upstreams)
+    }
+
+    fn build(
+        config: Config,
+        snapshot: Arc<Snapshot>,
+        intake: Intake,
+        before: &BTreeMap<String, Arc<Upstream>>,
+    ) -> Result<Self, String> {
+        let mut upstreams = BTreeMap::new();
+        for given in &config.upstreams {
+            let same = before.get(&given.name).filter(|upstream| upstream.config.is_same(given));
+            let upstream = match same {
+                Some(upstream) => Arc::clone(upstream),
+                None => Arc::new(Upstream::new(given.clone())?),
+            };
+            upstreams.insert(given.name.clone(), upstream);
+        }
+        Ok(Self { config, snapshot, intake, upstreams })
+    }
+
+    pub(crate) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
+        self.upstreams.get(name).cloned()
+    }
+}
+
+/// A plane that was built and is not in force yet.
+pub struct Prepared(pub(crate) Arc<Plane>);
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("generation", &self.0.snapshot.generation).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tollbook_admission::ApiKeyHash;
+    use tollbook_policy::{Catalog, Draft};
+    use tollbook_pricing::PriceBook;
+    use tollbook_wire::Dialect;
+
+    use super::*;
+    use crate::config;
+
+    fn snapshot(generation: u64) -> Arc<Snapshot> {
+        Arc::new(Snapshot {
+            generation,
+            catalog: Catalog::new(Draft::default()).unwrap(),
+            prices: PriceBook { version: 1, models: BTreeMap::new(), default: None },
+            models: BTreeMap::new(),
+            api_key_hash: ApiKeyHash::new(None),
+        })
+    }
+
+    fn config(upstreams: Vec<config::Upstream>) -> Config {
+        Config {
+            listen: ([127, 0, 0, 1], 0).into(),
+            bounds: config::Bounds::default(),
+            timeouts: config::Timeouts::default(),
+            upstreams,
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_provider_that_changed_is_connected_anew() {
+        let given = |name: &str, url: &str, key: &str| {
+            let mut given = config::Upstream::new(name, Dialect::OpenAi, url.parse().unwrap());
+            given.api_key = Some(key.to_owned().into());
+            given
+        };
+        let first = Plane::new(
+            config(vec![
+                given("a", "http://a/v1", "1"),
+                given("b", "http://b/v1", "1"),
+                given("c", "http://c", "1"),
+            ]),
+            snapshot(1),
+        )
+        .unwrap();
+        let next =
+            vec![given("a", "http://a/v1", "1"), given("b", "http://b/v2", "1"), given("c", "http://c", "2")];
+        let second = first.after(config(next), snapshot(2)).unwrap();
+        let same = |name| Arc::ptr_eq(&first.upstream(name).unwrap(), &second.upstream(name).unwrap());
+        assert_eq!((same("a"), same("b"), same("c")), (true, false, false));
+        let broken = vec![given("a", "http://a/v1", "with\nline")];
+        assert!(second.after(config(broken), snapshot(3)).is_err());
+    }
+}

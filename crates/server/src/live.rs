@@ -1,0 +1,164 @@
+//! Puts another configuration in force while calls run.
+//!
+//! All or nothing: everything that can fail comes before the first thing that changes, and the change itself is one swap.
+//! A call keeps the generation it was decided under; what is new holds for the next one.
+//! What a running process cannot change keeps its value, and is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tokio::sync::watch;
+use tollbook_admission::{Admission, Settings, Snapshot};
+use tollbook_gateway::Gateway;
+use tollbook_jobs::{Opening, Openings};
+use tollbook_ledger::units::SECOND;
+use tollbook_store_sql::SqliteStore;
+use tollbook_telemetry::Metrics;
+
+use crate::admin::Admin;
+use crate::config::Setup;
+use crate::config::file::{Durability, Log};
+use crate::history;
+use crate::run::warm;
+
+/// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
+const OPEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Everything of a running program that a configuration reaches.
+pub struct Live {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) admission: Arc<Admission>,
+    /// `None` where the operator's listener was not opened.
+    pub(crate) admin: Option<Arc<Admin>>,
+    pub(crate) store: SqliteStore,
+    pub(crate) openings: Arc<Openings>,
+    /// The quotas that the running configuration has to open.
+    pub(crate) lists: watch::Sender<Arc<Vec<Opening>>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) pinned: Pinned,
+}
+
+/// A configuration that came in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Applied {
+    pub generation: u64,
+    /// Settings that differ from what the process runs with and need a restart.
+    pub waiting: Vec<String>,
+}
+
+impl Live {
+    /// Puts a checked configuration in force for every call from now on.
+    ///
+    /// # Errors
+    /// When an upstream cannot be set up or the store is away; then nothing has changed.
+    pub async fn apply(&self, setup: Setup) -> anyhow::Result<Applied> {
+        let waiting = self.pinned.waiting(&Pinned::of(&setup));
+        let now = self.admission.now() / SECOND;
+        let past = history::look_up(setup.snapshot.catalog, &self.store, now).await?;
+        let list = history::openings(&past.needed, &past.catalog, &self.store).await;
+        let list = list.context("cannot read the journal")?;
+        let generation = self.admission.snapshot().generation.saturating_add(1);
+        let snapshot = Arc::new(Snapshot { generation, catalog: past.catalog.clone(), ..setup.snapshot });
+        let prepared = self.gateway.prepare(setup.gateway, Arc::clone(&snapshot));
+        let prepared = prepared.map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
+        past.write_down(&self.store).await?;
+        // Nothing fails from here on.
+        self.open(list).await;
+        self.gateway.replace(prepared);
+        if let Some(admin) = &self.admin {
+            admin.set_key(setup.admin.as_ref().map(|admin| &admin.api_key));
+        }
+        warm(&snapshot);
+        self.metrics.config_generation.set((), generation);
+        Ok(Applied { generation, waiting })
+    }
+
+    /// New quotas start from what the journal has, before the first call counts on them. A second round of the job
+    /// catches calls that end without the new account.
+    async fn open(&self, list: Vec<Opening>) {
+        let same = self.lists.borrow().iter().map(key).eq(list.iter().map(key));
+        if same {
+            return;
+        }
+        match tokio::time::timeout(OPEN_WITHIN, self.openings.once(&list)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "new quotas begin empty; they are opened later"),
+            Err(_) => tracing::warn!("new quotas begin before all of them are opened"),
+        }
+        self.lists.send_replace(Arc::new(list));
+    }
+}
+
+/// What makes two openings the same.
+fn key(opening: &Opening) -> (u128, u64) {
+    (opening.id, opening.end)
+}
+
+/// What a process starts with and keeps to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pinned {
+    listen: SocketAddr,
+    /// `None`: closed.
+    admin: Option<SocketAddr>,
+    data_dir: PathBuf,
+    durability: Durability,
+    log: Log,
+    calls: Settings,
+    connections_max: usize,
+    drains_max: usize,
+}
+
+impl Pinned {
+    pub(crate) fn of(setup: &Setup) -> Self {
+        Self {
+            listen: setup.gateway.listen,
+            admin: setup.admin.as_ref().map(|admin| admin.listen),
+            data_dir: setup.data_dir.clone(),
+            durability: setup.durability,
+            log: setup.log.clone(),
+            calls: setup.calls,
+            connections_max: setup.gateway.bounds.connections_max,
+            drains_max: setup.gateway.bounds.drains_max,
+        }
+    }
+
+    /// The settings of `file` that are not what runs.
+    fn waiting(&self, file: &Self) -> Vec<String> {
+        let admin =
+            |listen: Option<SocketAddr>| listen.map_or_else(|| "closed".to_owned(), |at| at.to_string());
+        let settings = [
+            ("listen", self.listen.to_string(), file.listen.to_string()),
+            ("admin.listen", admin(self.admin), admin(file.admin)),
+            ("data_dir", self.data_dir.display().to_string(), file.data_dir.display().to_string()),
+            ("engine.durability", debug(&self.durability), debug(&file.durability)),
+            ("log", debug(&self.log), debug(&file.log)),
+            ("calls", debug(&self.calls), debug(&file.calls)),
+            ("http.connections_max", self.connections_max.to_string(), file.connections_max.to_string()),
+            ("http.drains_max", self.drains_max.to_string(), file.drains_max.to_string()),
+        ];
+        let changed = settings.into_iter().filter(|(_, runs, wanted)| runs != wanted);
+        changed.map(|(name, runs, wanted)| waits(name, &runs, &wanted)).collect()
+    }
+}
+
+fn debug(value: &impl std::fmt::Debug) -> String {
+    format!("{value:?}").to_lowercase()
+}
+
+/// Groups of settings are not quoted.
+fn waits(name: &str, runs: &str, wanted: &str) -> String {
+    if runs.contains('{') {
+        format!("{name} stays as it was at the start")
+    } else {
+        format!("{name} stays {runs}, not {wanted}")
+    }
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").field("pinned", &self.pinned).finish_non_exhaustive()
+    }
+}

@@ -27,14 +27,14 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Writes the pages of a range to the disk and waits for it.
     pub(crate) fn sync(&self, from: usize, to: usize) -> io::Result<()> {
-        self.map.flush_range(from, to.saturating_sub(from))?;
-        self.let_go(from, to)
+        self.let_go(from, to)?;
+        self.map.flush_range(from, to.saturating_sub(from))
     }
 
-    /// Takes whole stretches that are synced out of this process's memory; they stay in the page cache. Otherwise every
-    /// segment would count as ours in full.
+    /// Takes the pages that are full out of this process's memory; they stay, dirty, in the page cache. Otherwise every
+    /// segment would count as ours in full, and the sync would have to tell all cores of each page that it cleans.
     fn let_go(&self, from: usize, to: usize) -> io::Result<()> {
-        let (from, to) = (from / WARM * WARM, to / WARM * WARM);
+        let (from, to) = (from / PAGE * PAGE, to / PAGE * PAGE);
         if from >= to {
             return Ok(());
         }
@@ -64,6 +64,8 @@ pub(crate) struct SegmentWriter {
 /// How much is brought into the page cache at a time. Writing zeros over a stretch costs a sixth of what the page
 /// faults of reading it would, the more so the longer it is; 256 KiB take some 50 µs.
 const WARM: usize = 256 * 1024;
+/// No page is smaller; where pages are larger, the map rounds the start down and the end up, and a page is let go early.
+const PAGE: usize = 4096;
 static ZEROS: [u8; WARM] = [0; WARM];
 
 impl SegmentWriter {

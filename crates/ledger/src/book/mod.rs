@@ -26,6 +26,7 @@ mod hint;
 mod live;
 mod plan;
 mod prune;
+mod queue;
 mod rebook;
 mod renew;
 mod reserve;

@@ -3,9 +3,8 @@
 //! Invariants: the queue is in order of end on the steady clock, which never goes back; each key is indexed once. Only
 //! an expired one keeps what a late claim needs, and only until its one correction (L8), so a plain one takes 48 bytes.
 
-use std::collections::VecDeque;
-
 use super::live::key_tag;
+use super::queue::Queue;
 use super::table::Table;
 use crate::event::{Learner, QuotaLeg, TombstoneRow};
 use crate::id::{Attempt, ReservationId};
@@ -70,7 +69,7 @@ impl Tomb {
 /// All tombstones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tombs {
-    queue: VecDeque<Tomb>,
+    queue: Queue<Tomb>,
     /// Number of the first in the queue; numbers count up and wrap below `u32::MAX`.
     first: u32,
     index: Table,
@@ -79,7 +78,7 @@ pub(crate) struct Tombs {
 impl Tombs {
     /// Tombstones kept, those that prune has not come to included.
     pub(crate) fn count(&self) -> usize {
-        self.queue.len()
+        self.queue.count()
     }
 
     /// The tombstone, unless it is old enough to be forgotten.
@@ -100,8 +99,8 @@ impl Tombs {
         if !first && let Some(old) = self.number(tomb.id, tomb.attempt) {
             self.index.remove(tag, old);
         }
-        let number = self.step(u32::try_from(self.queue.len()).unwrap_or(0));
-        self.queue.push_back(tomb);
+        let number = self.step(u32::try_from(self.queue.count()).unwrap_or(0));
+        self.queue.push(tomb);
         self.index.insert(tag, number);
     }
 
@@ -113,7 +112,7 @@ impl Tombs {
 
     pub(crate) fn drop_first(&mut self, count: u32) {
         for _ in 0..count {
-            let Some(tomb) = self.queue.pop_front() else { return };
+            let Some(tomb) = self.queue.pop() else { return };
             self.index.remove(key_tag(tomb.id, tomb.attempt), self.first);
             self.first = self.step(1);
         }
@@ -148,7 +147,7 @@ fn is_over(tomb: &Tomb, steady: Micros) -> bool {
 
 impl PartialEq for Tombs {
     fn eq(&self, other: &Self) -> bool {
-        self.queue == other.queue
+        self.queue.iter().eq(other.queue.iter())
     }
 }
 

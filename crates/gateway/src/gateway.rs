@@ -346,10 +346,11 @@ impl Ids {
 
     fn next(&self) -> Arc<str> {
         let n = self.counter.fetch_add(1, Ordering::Relaxed);
+        // The counted half comes first: ids that follow each other are neighbours in the journal's index.
         Arc::from(format!(
             "req_{:016x}{:016x}",
-            mix(self.start ^ n.rotate_left(32)),
-            self.start.wrapping_add(n)
+            self.start.wrapping_add(n),
+            mix(self.start ^ n.rotate_left(32))
         ))
     }
 

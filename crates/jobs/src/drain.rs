@@ -22,8 +22,6 @@ use crate::record::entry;
 
 /// Pause between passes when the journal is empty: long enough that a commit is shared by many calls.
 pub const DRAIN_EVERY: Duration = Duration::from_millis(500);
-/// Most records one shard gives to a batch, so that a busy one leaves room for the others.
-const SHARD_MAX: usize = 256;
 /// Most batches of one call of `once`.
 const BATCHES_MAX: usize = 256;
 /// How long the last drain may take when the process stops.
@@ -36,7 +34,8 @@ pub struct Drain {
     engine: Arc<dyn Engine>,
     journal: Arc<dyn Journal>,
     metrics: Arc<Metrics>,
-    /// Which shard comes first; moves on so that none always comes last.
+    /// Which shard comes first; moves on with each batch, so that a busy one that fills it does not come first again
+    /// before all others did.
     first: AtomicUsize,
     warn: Every,
 }
@@ -112,21 +111,18 @@ impl Drain {
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let turn = first.checked_rem(shards.len()).unwrap_or(0);
         shards.rotate_left(turn);
-        let (mut parts, mut room, mut more) = (Vec::new(), BATCH_MAX, false);
+        let (mut parts, mut room) = (Vec::new(), BATCH_MAX);
         for shard in shards {
-            let max = room.min(SHARD_MAX);
-            if max == 0 {
-                more = true;
+            if room == 0 {
                 break;
             }
-            let records = self.engine.journal_read(shard, Cursor(0), max).await?.value;
-            more |= records.len() >= max;
-            room = room.saturating_sub(records.len());
+            let records = self.engine.journal_read(shard, Cursor(0), room).await?.value;
+            room -= records.len().min(room);
             if !records.is_empty() {
                 parts.push(Part { shard, records });
             }
         }
-        Ok((parts, more))
+        Ok((parts, room == 0))
     }
 
     async fn batch(&self, parts: &[Part], done: &mut Drained) -> Result<(), JobError> {

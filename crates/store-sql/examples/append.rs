@@ -1,4 +1,5 @@
-//! Entries per second into a fresh file: `cargo run --release -p tollbook-store-sql --example append`.
+//! Entries per second into a fresh file, and CPU time per entry:
+//! `cargo run --release -p tollbook-store-sql --example append`.
 
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
@@ -37,6 +38,16 @@ fn entry(id: u128) -> Entry {
     }
 }
 
+/// The kernel counts in hundredths of a second.
+const MICROS_PER_TICK: u64 = 10_000;
+
+/// User and system time of this process.
+fn cpu_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), StoreError> {
     let path = std::env::temp_dir().join(format!("tollbook-append-{}.db", std::process::id()));
@@ -45,12 +56,13 @@ async fn main() -> Result<(), StoreError> {
     for batch in [BATCH_MAX, 64, 1] {
         let share = entries.len() * batch / (BATCH_MAX + 64 + 1);
         let fresh = SqliteStore::open(&path.with_extension(format!("{batch}.db"))).await?;
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_ticks());
         for part in entries.iter().take(share).cloned().collect::<Vec<_>>().chunks(batch) {
             fresh.append(part).await?;
         }
         let per_second = share as u128 * 1_000_000 / start.elapsed().as_micros().max(1);
-        println!("batches of {batch}: {per_second} entries per second");
+        let cpu = cpu_ticks().saturating_sub(cpu) * MICROS_PER_TICK / (share as u64).max(1);
+        println!("batches of {batch}: {per_second} entries per second, {cpu} µs of CPU each");
         fresh.close().await;
         for extension in [format!("{batch}.db"), format!("{batch}.db-wal"), format!("{batch}.db-shm")] {
             let _ = std::fs::remove_file(path.with_extension(extension));

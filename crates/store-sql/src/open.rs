@@ -33,6 +33,9 @@ pub(crate) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
         .synchronous(SqliteSynchronous::Full)
+        .pragma("temp_store", "memory")
+        .page_size(16_384)
+        .pragma("wal_autocheckpoint", "2000")
         // Every text is a file of this crate; a cache of all of them is small.
         .statement_cache_capacity(32);
     let writer = connect(options.clone().journal_mode(SqliteJournalMode::Wal)).await?;

@@ -27,22 +27,20 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Writes the pages of a range to the disk and waits for it.
     pub(crate) fn sync(&self, from: usize, to: usize) -> io::Result<()> {
-        self.let_go(from, to)?;
+        self.let_go(from)?;
         self.map.flush_range(from, to.saturating_sub(from))
     }
 
-    /// Takes the pages that are full out of this process's memory; they stay, dirty, in the page cache. Otherwise every
-    /// segment would count as ours in full, and the sync would have to tell all cores of each page that it cleans.
-    fn let_go(&self, from: usize, to: usize) -> io::Result<()> {
-        let (from, to) = (from / PAGE * PAGE, to / PAGE * PAGE);
-        if from >= to {
-            return Ok(());
-        }
+    /// Takes the pages from a place on out of this process's memory; they stay, dirty, in the page cache. Otherwise every
+    /// segment would count as ours, and the sync would have to tell all cores of each page that it cleans. The next copy
+    /// finds its page again by a fault, one per sync and shard.
+    fn let_go(&self, from: usize) -> io::Result<()> {
+        let from = from / PAGE * PAGE;
         // SAFETY: the map is shared and of a file, so its pages keep what was copied into them when they leave this
         // process's page table; a later access finds them again. No Rust reference into the map exists.
         #[allow(unsafe_code, reason = "the only way to give mapped pages back")]
         unsafe {
-            self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to - from)
+            self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, self.size().saturating_sub(from))
         }
     }
 
@@ -64,7 +62,7 @@ pub(crate) struct SegmentWriter {
 /// How much is brought into the page cache at a time. Writing zeros over a stretch costs a sixth of what the page
 /// faults of reading it would, the more so the longer it is; 256 KiB take some 50 µs.
 const WARM: usize = 256 * 1024;
-/// No page is smaller; where pages are larger, the map rounds the start down and the end up, and a page is let go early.
+/// No page is smaller; where pages are larger, the map rounds the start down.
 const PAGE: usize = 4096;
 static ZEROS: [u8; WARM] = [0; WARM];
 
@@ -123,9 +121,10 @@ impl SegmentWriter {
         fits
     }
 
-    /// Notes that everything before `len` is on the disk.
+    /// Notes that everything before `len` is on the disk. Written through the file, so that the first page need not be
+    /// mapped for it; without the mark the next start only calls less of the log proven.
     pub(crate) fn mark(&mut self, len: usize) {
-        let _fits = self.copy(MARK_AT, &Mark::at(len).encode());
+        let _outcome = self.mapped.file.write_all_at(&Mark::at(len).encode(), MARK_AT as u64);
     }
 
     #[allow(unsafe_code, reason = "a copy into mapped pages survives kill -9 without a system call")]

@@ -1,17 +1,20 @@
 //! Appending a batch: new entries, what they posted and their totals, in one transaction.
 //!
-//! The batch goes to SQLite as JSON in three statements, whatever its size: a statement costs a trip to the
-//! connection's thread, a row does not. Sums are made here first, so that a batch touches each total once.
+//! Entries go to SQLite many at a time, sums as JSON in one statement each: a statement costs a trip to the connection's
+//! thread, a row does not. Sums are made here first, so that a batch touches each total once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::{Sqlite, SqlitePool, Transaction};
-use tollbook_store::{Appended, BATCH_MAX, Entry, EntryKey, StoreError, StoreErrorKind};
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Arguments, Sqlite, SqlitePool, Transaction};
+use tollbook_store::{Appended, BATCH_MAX, Entry, EntryKey, Name, StoreError, StoreErrorKind};
 
 use crate::error::{commit, not_applied};
-use crate::line::{PostedLine, entry_lines, json, posted_line, total_add, total_key, total_line, total_of};
+use crate::line::{
+    PostedLine, body_text, bounded, json, posted_line, stored, total_add, total_key, total_line, total_of,
+};
 use crate::row;
-use crate::sql::{ENTRY_INSERT, ENTRY_NEWEST, POSTED_ADD, TOTAL_ADD};
+use crate::sql::{ENTRIES_INSERT, ENTRY_COLUMNS, ENTRY_NEWEST, ENTRY_ROWS, POSTED_ADD, TOTAL_ADD};
 
 pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appended, StoreError> {
     if batch.is_empty() {
@@ -20,10 +23,13 @@ pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appen
     if batch.len() > BATCH_MAX {
         return Err(StoreError::not_applied(StoreErrorKind::Refused("the batch is too long")));
     }
-    let lines = entry_lines(batch)?;
     let mut tx = writer.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
-    let done = sqlx::query(ENTRY_INSERT).bind(lines).execute(&mut *tx).await.map_err(not_applied)?;
-    let inserted = done.rows_affected();
+    let mut inserted = 0;
+    for rows in batch.chunks(ENTRY_ROWS) {
+        let arguments = arguments(rows)?;
+        let query = sqlx::query_with(ENTRIES_INSERT.as_str(), arguments);
+        inserted += query.execute(&mut *tx).await.map_err(not_applied)?.rows_affected();
+    }
     let new = new_entries(&mut tx, batch, inserted).await?;
     let (posted, totals) = (posted(&new), totals(&new)?);
     if !posted.is_empty() {
@@ -35,6 +41,41 @@ pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appen
     tx.commit().await.map_err(commit)?;
     let offered = u64::try_from(batch.len()).unwrap_or(u64::MAX);
     Ok(Appended { inserted, repeated: offered.saturating_sub(inserted) })
+}
+
+/// The parameters of one insert, padded with nulls.
+fn arguments(entries: &[Entry]) -> Result<SqliteArguments, StoreError> {
+    let mut to = SqliteArguments::default();
+    to.reserve(ENTRY_ROWS * ENTRY_COLUMNS, 0);
+    for entry in entries {
+        let body = &entry.body;
+        let posted: Vec<PostedLine> = entry.posted.iter().map(posted_line).collect();
+        let added = to
+            .add(entry.reservation.0.to_be_bytes().to_vec())
+            .and_then(|()| to.add(i64::from(body.side.code())))
+            .and_then(|()| to.add(i64::from(entry.attempt)))
+            .and_then(|()| to.add(i64::from(entry.seq)))
+            .and_then(|()| to.add(i64::from(entry.is_unbooked())))
+            .and_then(|()| to.add(i64::from(entry.origin.code())))
+            .and_then(|()| to.add(stored(entry.admitted_at)))
+            .and_then(|()| to.add(stored(entry.ended_at)))
+            .and_then(|()| to.add(bounded(entry.requests)))
+            .and_then(|()| to.add(Name::clone(&body.request_id)))
+            .and_then(|()| to.add(Name::clone(&body.tenant)))
+            .and_then(|()| to.add(Name::clone(&body.pool)));
+        added
+            .and_then(|()| to.add(json(&posted)?))
+            .and_then(|()| to.add(body_text(body)?))
+            .map_err(|_| refused())?;
+    }
+    for _ in entries.len() * ENTRY_COLUMNS..ENTRY_ROWS * ENTRY_COLUMNS {
+        to.add(None::<i64>).map_err(|_| refused())?;
+    }
+    Ok(to)
+}
+
+fn refused() -> StoreError {
+    StoreError::not_applied(StoreErrorKind::Refused("an entry cannot be written as a row"))
 }
 
 /// The entries that were not there yet, once each. Unbooked ones are left out: they are in no sum (L8).

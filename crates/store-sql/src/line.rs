@@ -1,4 +1,4 @@
-//! Entries as the JSON lines that the insert statements take.
+//! Entries as the columns and the JSON lines that the statements take.
 
 use serde::Serialize;
 use tollbook_ledger::{AMOUNT_MAX, Posted};
@@ -30,44 +30,9 @@ pub(crate) struct TotalLine<'a> {
     cost_nano: i64,
 }
 
-/// An array of the rows of `entry`, each an array of its columns.
-pub(crate) fn entry_lines(batch: &[Entry]) -> Result<String, StoreError> {
-    /// A usual row; the text grows if it must.
-    const ROW: usize = 640;
-    let mut lines = Vec::with_capacity(batch.len().saturating_mul(ROW));
-    for (at, entry) in batch.iter().enumerate() {
-        lines.push(if at == 0 { b'[' } else { b',' });
-        entry_line(&mut lines, entry)?;
-    }
-    lines.push(b']');
-    String::from_utf8(lines).map_err(|_| not_json())
-}
-
-fn entry_line(lines: &mut Vec<u8>, entry: &Entry) -> Result<(), StoreError> {
-    let body = &entry.body;
-    let posted: Vec<PostedLine> = entry.posted.iter().map(posted_line).collect();
-    let columns = (
-        entry.reservation.to_string(),
-        body.side.code(),
-        entry.attempt,
-        entry.seq,
-        u8::from(entry.is_unbooked()),
-        entry.origin.code(),
-        stored(entry.admitted_at),
-        stored(entry.ended_at),
-        bounded(entry.requests),
-        &*body.request_id,
-        &*body.tenant,
-        &*body.pool,
-        posted,
-    );
-    serde_json::to_writer(&mut *lines, &columns).map_err(|_| not_json())?;
-    // The body is JSON already: it takes the place of the closing bracket, which then follows it.
-    lines.pop();
-    lines.push(b',');
-    lines.extend_from_slice(&encoded(body));
-    lines.push(b']');
-    Ok(())
+/// A body as its column's text.
+pub(crate) fn body_text(body: &EntryBody) -> Result<String, StoreError> {
+    String::from_utf8(encoded(body)).map_err(|_| not_json())
 }
 
 fn encoded(body: &EntryBody) -> Vec<u8> {
@@ -152,7 +117,7 @@ fn not_json() -> StoreError {
 }
 
 /// A signed amount within ±(2^53 − 1) (L13).
-fn bounded(amount: i64) -> i64 {
+pub(crate) fn bounded(amount: i64) -> i64 {
     amount.clamp(-signed(AMOUNT_MAX), signed(AMOUNT_MAX))
 }
 

@@ -1,5 +1,7 @@
 //! Every statement, from its `.sql` file.
 
+use std::sync::LazyLock;
+
 /// Names the statements and lists them for the test that prepares each.
 macro_rules! statements {
     ($($name:ident $file:literal),+ $(,)?) => {
@@ -28,6 +30,17 @@ statements!(
     LIMIT_INSERT "limit_insert",
 );
 
+/// Columns of [`ENTRY_INSERT`], in order.
+pub(crate) const ENTRY_COLUMNS: usize = 14;
+/// Entries that one execution takes: enough that the trip to the connection's thread is shared by many.
+pub(crate) const ENTRY_ROWS: usize = 64;
+
+/// [`ENTRY_INSERT`] for [`ENTRY_ROWS`] rows.
+pub(crate) static ENTRIES_INSERT: LazyLock<String> = LazyLock::new(|| {
+    let row = format!("({})", vec!["?"; ENTRY_COLUMNS].join(", "));
+    ENTRY_INSERT.replace(&row, &vec![row.as_str(); ENTRY_ROWS].join(", "))
+});
+
 /// The layouts, in order. A released file is never edited; a change is a new file.
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0001_journal.sql"),
@@ -36,7 +49,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Executor, SqlSafeStr, Statement};
+    use sqlx::{Either, Executor, SqlSafeStr, Statement};
 
     use super::{ALL, MIGRATIONS};
 
@@ -49,6 +62,9 @@ mod tests {
             let statement = statement.unwrap_or_else(|e| panic!("{name}: {e}"));
             assert!(statement.parameters().is_some(), "{name}");
         }
+        let entries = (&writer).prepare(super::ENTRIES_INSERT.as_str().into_sql_str()).await.unwrap();
+        let parameters = super::ENTRY_COLUMNS * super::ENTRY_ROWS;
+        assert!(matches!(entries.parameters(), Some(Either::Right(n)) if n == parameters));
         readers.close().await;
         writer.close().await;
     }

@@ -1,13 +1,11 @@
--- Inserts a batch, given as a JSON array of arrays; what is there already is left as it is.
--- Each line is taken out of the array once, not once per column.
-WITH line AS MATERIALIZED (SELECT value FROM jsonb_each(?1))
+-- Inserts entries; what is there already is left as it is. The row of parameters is repeated to the number of rows that one
+-- execution takes (see `sql.rs`); rows whose reservation is null are padding.
 INSERT INTO entry (
     reservation, side, attempt, seq, unbooked, origin, admitted_at, ended_at, requests, request_id, tenant, pool, posted,
     body
 )
-SELECT
-    unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value -> 12, value -> 13
-FROM line
-WHERE true
+SELECT * FROM (
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+)
+WHERE column1 IS NOT NULL
 ON CONFLICT (reservation, side, attempt, seq, unbooked) DO NOTHING

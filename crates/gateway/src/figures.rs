@@ -123,19 +123,9 @@ fn write_one(
 }
 
 /// A name and a number, without the formatting machinery: this runs for every call.
-fn push_pair(out: &mut String, name: &str, mut number: u64) {
+fn push_pair(out: &mut String, name: &str, number: u64) {
     out.push_str(name);
-    let mut digits = ['0'; 20];
-    let mut count = 0;
-    for digit in &mut digits {
-        *digit = u32::try_from(number % 10).ok().and_then(|d| char::from_digit(d, 10)).unwrap_or('0');
-        number /= 10;
-        count += 1;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend(digits.iter().take(count).rev());
+    out.push_str(itoa::Buffer::new().format(number));
 }
 
 /// A header value of text made here, without a copy.
@@ -153,12 +143,14 @@ pub(crate) fn write_request_id(out: &mut HeaderMap, request_id: &str) {
 /// A duration as OpenAI writes it: `20ms`, `1.5s`, `6m0s`, `2h15m0s`.
 fn go_duration(span: Duration) -> String {
     let millis = span.as_millis();
+    let mut out = String::with_capacity(16);
     if millis < 1000 {
-        return format!("{millis}ms");
+        push_pair(&mut out, "", u64::try_from(millis).unwrap_or(u64::MAX));
+        out.push_str("ms");
+        return out;
     }
     let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
     let (seconds, rest) = (millis / 1000 % 60, millis % 1000);
-    let mut out = String::new();
     if hours > 0 {
         let _ = write!(out, "{hours}h");
     }

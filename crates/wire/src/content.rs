@@ -316,6 +316,7 @@ impl<S: Sink> Walk<S> {
     fn part_member<'a>(&mut self, json: &mut Json<'a>, key: &str, part: &mut Part<'a>) -> Step {
         if let Some(n) = PART_ONCE.iter().position(|name| *name == key)
             && !once(&mut part.seen, n)
+            && !json.is_lax()
         {
             return Err(Fault::param("messages", json.at(), PART_TWICE));
         }
@@ -334,7 +335,9 @@ impl<S: Sink> Walk<S> {
                 self.other_media(data.map_or(0, |data| data.raw().len()));
                 Ok(())
             }
-            _ if misspells(key, "detail") => Err(Fault::param("messages", json.at(), MISSPELT)),
+            _ if misspells(key, "detail") && !json.is_lax() => {
+                Err(Fault::param("messages", json.at(), MISSPELT))
+            }
             "detail" => {
                 if let Some(word) = json.string_or_skip()? {
                     part.detail = word.with(Detail::read);
@@ -362,6 +365,7 @@ impl<S: Sink> Walk<S> {
         json.object(|json, key| {
             if let Some(n) = SOURCE_ONCE.iter().position(|name| key.with(|key| spells(key, name)))
                 && !once(&mut seen, n)
+                && !json.is_lax()
             {
                 return Err(Fault::param("messages", json.at(), PART_TWICE));
             }
@@ -590,7 +594,7 @@ fn member<'a>(json: &mut Json<'a>, names: &[&str], detail: &mut Detail) -> Resul
             let named = names.iter().position(|name| spells(key, name));
             let detailed = spells(key, "detail");
             let place = if detailed { Some(names.len()) } else { named };
-            if place.is_some_and(|n| !once(&mut seen, n)) {
+            if place.is_some_and(|n| !once(&mut seen, n)) && !json.is_lax() {
                 return Err(Fault::param("messages", json.at(), PART_TWICE));
             }
             if named.is_some() {

@@ -161,6 +161,11 @@ impl<'a> Json<'a> {
         Self { text, bytes: text.as_bytes(), at: 0, depth: 0, lax }
     }
 
+    /// What is read is an upstream's: it is counted as it is, for there is nobody to refuse it to.
+    pub(crate) fn is_lax(&self) -> bool {
+        self.lax
+    }
+
     /// Offset of the next byte to be read.
     pub(crate) fn at(&self) -> usize {
         self.at

@@ -15,4 +15,5 @@ mod ending;
 mod metrics;
 mod res;
 mod smoke;
+mod transcripts;
 mod world;

@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod docs;
+pub mod fuzz;
 pub mod matrix;
 pub mod pipeline;
 pub mod repo;

@@ -30,6 +30,16 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Mutate inputs of one target until something is found or the time is up; a finding is kept in its corpus.
+    Fuzz {
+        /// sse, request, usage, config or log.
+        target: String,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Repeat an earlier run; the seed is printed at its start.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Run the SDK matrix and write its page, docs/reference/sdk-matrix.md.
     Matrix,
     /// Build in release mode and run the benches; arguments go to tollbook-bench.
@@ -53,6 +63,7 @@ fn main() -> ExitCode {
         Task::Setup => xtask::setup::setup(&repo, &console),
         Task::Tidy => xtask::tidy::tidy(&repo, &console),
         Task::Test { quick } => xtask::pipeline::test(&repo, &console, quick),
+        Task::Fuzz { target, seconds, seed } => xtask::fuzz::fuzz(&repo, &console, &target, seconds, seed),
         Task::Matrix => xtask::matrix::matrix(&repo, &console),
         Task::Bench { args } => xtask::bench::bench(&repo, &console, &args),
         Task::Docs { check } => xtask::docs::docs(&repo, &console, check),

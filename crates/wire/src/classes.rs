@@ -303,14 +303,12 @@ fn digits_in(bytes: &[u8]) -> u64 {
         .sum()
 }
 
-#[inline]
+/// Length of the ASCII at the front: long stretches first, then the stretch that ends it in ever smaller steps.
 fn ascii_prefix(bytes: &[u8]) -> usize {
     let mut at = 0;
-    for block in bytes.chunks(32) {
-        if block.iter().fold(0, |all, b| all | b) >= 0x80 {
-            return at + block.iter().take_while(|b| b.is_ascii()).count();
-        }
-        at += block.len();
+    for step in [4096, 128, 1] {
+        let rest = bytes.get(at..).unwrap_or_default();
+        at += rest.chunks(step).take_while(|part| part.is_ascii()).map(<[u8]>::len).sum::<usize>();
     }
     at
 }

@@ -5,6 +5,7 @@
 //! When full: verbs that would end a call are refused before anything is written, so nothing is lost.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use tollbook_engine::{Cursor, JournalRecord, Source};
 use tollbook_ledger::{AccountId, Attempt, LEGS_MAX, Micros, Posted, ReservationId, SubjectId};
@@ -86,12 +87,26 @@ pub(crate) struct Bounds {
     pub(crate) bytes: usize,
 }
 
+/// Consecutive records as their bytes.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    /// Cursor of the first.
+    first: u64,
+    records: Vec<Arc<[u8]>>,
+}
+
+impl Encoded {
+    pub(crate) fn decode(&self) -> Read<Vec<JournalRecord>> {
+        (self.first..).zip(&self.records).map(|(at, bytes)| decode(Cursor(at), bytes)).collect()
+    }
+}
+
 /// One shard's records that wait, as their bytes.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct JournalQueue {
     /// Cursor of the last record trimmed.
     trimmed: u64,
-    waiting: VecDeque<Box<[u8]>>,
+    waiting: VecDeque<Arc<[u8]>>,
     bytes: usize,
 }
 
@@ -144,16 +159,13 @@ impl JournalQueue {
         any
     }
 
-    /// Records after a cursor, oldest first.
-    pub(crate) fn read(&self, after: Cursor, max: usize) -> Read<Vec<JournalRecord>> {
+    /// Records after a cursor, oldest first, as they are kept: taking them costs a verb of the shard no time to speak of.
+    pub(crate) fn after_cursor(&self, after: Cursor, max: usize) -> Encoded {
         let skip = usize::try_from(after.0.saturating_sub(self.trimmed))
             .unwrap_or(usize::MAX)
             .min(self.waiting.len());
         let first = self.trimmed.saturating_add(1).saturating_add(skip as u64);
-        (first..)
-            .zip(self.waiting.iter().skip(skip).take(max))
-            .map(|(at, bytes)| decode(Cursor(at), bytes))
-            .collect()
+        Encoded { first, records: self.waiting.iter().skip(skip).take(max).cloned().collect() }
     }
 
     /// The encoded records, oldest first.
@@ -190,7 +202,8 @@ mod tests {
         (1..=5).for_each(|n| queue.push(&encoded(n, b"body")));
         let read = |queue: &JournalQueue, after, max| -> Vec<(u64, u128)> {
             queue
-                .read(Cursor(after), max)
+                .after_cursor(Cursor(after), max)
+                .decode()
                 .unwrap()
                 .iter()
                 .map(|record| (record.cursor.0, record.id.0))
@@ -212,7 +225,7 @@ mod tests {
     fn a_record_survives_whole() {
         let mut queue = JournalQueue::after(Cursor(41));
         queue.push_checked(&encoded(9, b"abc")).unwrap();
-        let record = queue.read(Cursor(0), 1).unwrap().remove(0);
+        let record = queue.after_cursor(Cursor(0), 1).decode().unwrap().remove(0);
         assert_eq!((record.cursor, record.attempt, record.seq), (Cursor(42), u16::MAX, 1));
         assert_eq!((record.source, record.admitted, record.ended), (Source::Late, 10, 20));
         assert_eq!((record.posted.len(), record.posted[1].amount), (2, -5));

@@ -7,8 +7,8 @@
 
 use tollbook_engine::{
     AdjustCall, Balance, Claim, Cursor, Drift, DueHold, ENTRY_MAX, EngineError, ErrorKind, Inspection,
-    JournalRecord, RebookCall, ReleaseCall, RenewCall, Repair, ReserveCall, SEQ_ADJUST, SEQ_END, SEQ_LATE,
-    SEQ_UNBOOKED, SETTLE_AGE_MAX, SettleCall, Shard, Source, Standing, Verdict,
+    RebookCall, ReleaseCall, RenewCall, Repair, ReserveCall, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED,
+    SETTLE_AGE_MAX, SettleCall, Shard, Source, Standing, Verdict,
 };
 use tollbook_ledger::event::Pruned;
 use tollbook_ledger::units::CONTEXT_MAX;
@@ -113,7 +113,7 @@ fn log_full(log: &ShardLog) -> EngineError {
     away(format!("the log takes no record: {}", log.last_error()))
 }
 
-fn damaged(what: &impl ToString) -> EngineError {
+pub(crate) fn damaged(what: &impl ToString) -> EngineError {
     EngineError::not_applied(ErrorKind::Damaged(what.to_string()))
 }
 
@@ -359,10 +359,6 @@ impl ShardState {
         let done = [count.tombstones, count.adjusts, count.estimators, count.accounts];
         let done: u64 = done.into_iter().map(u64::from).sum();
         Ok(done >= max as u64)
-    }
-
-    pub(crate) fn journal_read(&self, after: Cursor, max: usize) -> Result<Vec<JournalRecord>, EngineError> {
-        self.journal.read(after, max).map_err(|error| damaged(&error))
     }
 
     pub(crate) fn journal_trim(&mut self, upto: Cursor) -> Result<(), EngineError> {

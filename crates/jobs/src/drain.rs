@@ -22,6 +22,8 @@ use crate::record::entry;
 
 /// Pause between passes when the journal is empty: long enough that a commit is shared by many calls.
 pub const DRAIN_EVERY: Duration = Duration::from_millis(500);
+/// Records read or built before other tasks of the worker get their turn.
+const STRETCH: usize = 64;
 /// Most batches of one call of `once`.
 const BATCHES_MAX: usize = 256;
 /// How long the last drain may take when the process stops.
@@ -113,10 +115,7 @@ impl Drain {
         shards.rotate_left(turn);
         let (mut parts, mut room) = (Vec::new(), BATCH_MAX);
         for shard in shards {
-            if room == 0 {
-                break;
-            }
-            let records = self.engine.journal_read(shard, Cursor(0), room).await?.value;
+            let records = self.waiting(shard, room).await?;
             room -= records.len().min(room);
             if !records.is_empty() {
                 parts.push(Part { shard, records });
@@ -125,10 +124,32 @@ impl Drain {
         Ok((parts, room == 0))
     }
 
+    /// What waits in a shard, at most `max` records. Calls of this worker get their turn in between.
+    async fn waiting(&self, shard: Shard, max: usize) -> Result<Vec<JournalRecord>, JobError> {
+        let mut records: Vec<JournalRecord> = Vec::new();
+        loop {
+            let wanted = max.saturating_sub(records.len()).min(STRETCH);
+            let after = records.last().map_or(Cursor(0), |record| record.cursor);
+            if wanted == 0 {
+                return Ok(records);
+            }
+            let more = self.engine.journal_read(shard, after, wanted).await?.value;
+            let last = more.len() < wanted;
+            records.extend(more);
+            if last {
+                return Ok(records);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn batch(&self, parts: &[Part], done: &mut Drained) -> Result<(), JobError> {
         let mut entries = Vec::new();
-        for record in parts.iter().flat_map(|part| &part.records) {
+        for (at, record) in parts.iter().flat_map(|part| &part.records).enumerate() {
             entries.extend(self.entry(record, &entries).await?);
+            if at % STRETCH == STRETCH - 1 {
+                tokio::task::yield_now().await;
+            }
         }
         match self.append(&entries, done).await {
             Err(JobError::Store(StoreError { kind: StoreErrorKind::Refused(_), .. }))

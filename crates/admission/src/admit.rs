@@ -253,7 +253,7 @@ impl Admission {
     fn bind(&self, asking: &Asking<'_>) -> Result<Arc<Bound>, Refused> {
         let model = asking.request.model.as_ref();
         let bound = self.bindings.get(asking.principal, model, asking.service, asking.user, self.now_s())?;
-        if bound.plan.dialect != asking.request.surface.dialect() {
+        if !bound.plan.serves(asking.request.surface) {
             return Err(Refused::WrongDialect(model.to_owned()));
         }
         if bound.price.is_none() && bound.counts_cost() {
@@ -277,6 +277,7 @@ impl Admission {
         let mut open = Open {
             hold,
             stream: asking.request.stream,
+            surface: asking.request.surface,
             figures: figures(&bound, &tenant),
             service: text(service),
             user: text(asking.user),

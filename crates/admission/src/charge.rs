@@ -30,8 +30,13 @@ pub(crate) struct Settle {
 /// The charge, and whether the provider's figures were not believed.
 pub(crate) fn of(open: &Open, outcome: &Outcome) -> (Charge, bool) {
     let facts = open.bound.facts();
-    let output = pricing::count_output(&outcome.output, facts);
-    let seen = Seen { usage: outcome.usage, output, output_seen: outcome.output_seen };
+    let output = open.estimate.demand.made(pricing::count_output(&outcome.output, facts));
+    let seen = Seen {
+        usage: outcome.usage,
+        output,
+        output_seen: outcome.output_seen,
+        web_searches: outcome.web_searches,
+    };
     let Decision { charge, disbelieved } =
         pricing::charge(ending(open, outcome), &seen, &open.estimate.demand, facts);
     let tier = outcome.service_tier.clone().or_else(|| open.estimate.demand.service_tier.clone());

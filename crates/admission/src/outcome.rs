@@ -19,6 +19,8 @@ pub struct Outcome {
     pub first_output: Option<Instant>,
     /// The service tier the provider says it used.
     pub service_tier: Option<String>,
+    /// Web searches that the answer told of.
+    pub web_searches: u64,
     /// Nothing of the answer can be read, though there may be one: the estimate stands.
     pub blind: bool,
 }
@@ -34,6 +36,7 @@ impl Outcome {
             anomalies: Anomalies::default(),
             first_output: None,
             service_tier: None,
+            web_searches: 0,
             blind: false,
         }
     }
@@ -58,9 +61,11 @@ impl Outcome {
         Self {
             usage: meter.usage,
             output: meter.output,
-            output_seen: true,
+            // A failure that came as an answer may have written nothing.
+            output_seen: meter.error.is_none() || !meter.output.is_empty(),
             anomalies: meter.anomalies,
             service_tier: meter.service_tier.clone(),
+            web_searches: meter.web_searches,
             ..Self::bare(if meter.error.is_some() { Ending::UpstreamError } else { Ending::Complete })
         }
     }

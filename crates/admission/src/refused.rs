@@ -20,7 +20,7 @@ pub enum Refused {
     BadSubject(String),
     /// A limit counts cost and the model has no price.
     Unpriced(String),
-    /// The model speaks the other dialect.
+    /// The model speaks the other dialect, or its targets do not serve this surface.
     WrongDialect(String),
     /// The demand is larger than any account can hold.
     Immense,

@@ -112,11 +112,11 @@ impl Admission {
                 metrics.usage_anomalies.add((label,), u64::from(count));
             }
         }
-        let (dialect, surface) = match open.bound.plan.dialect {
-            Dialect::OpenAi => (labels::Dialect::OpenAi, labels::Surface::Chat),
-            Dialect::Anthropic => (labels::Dialect::Anthropic, labels::Surface::Messages),
+        let dialect = match open.surface.dialect() {
+            Dialect::OpenAi => labels::Dialect::OpenAi,
+            Dialect::Anthropic => labels::Dialect::Anthropic,
         };
-        metrics.calls_ended.inc((dialect, surface, ending_label(outcome.ending)));
+        metrics.calls_ended.inc((dialect, surface_label(open.surface), ending_label(outcome.ending)));
         let model = open.bound.model_label;
         metrics.calls_duration.observe((model,), open.started.elapsed());
         if let Some(first) = outcome.first_output {
@@ -158,6 +158,9 @@ fn charged(metrics: &Metrics, model: ModelLabel, open: &Open, charge: &Charge) {
 fn surface_label(surface: Surface) -> labels::Surface {
     match surface {
         Surface::Chat => labels::Surface::Chat,
+        Surface::Responses => labels::Surface::Responses,
+        Surface::Completions => labels::Surface::Completions,
+        Surface::Embeddings => labels::Surface::Embeddings,
         Surface::Messages => labels::Surface::Messages,
     }
 }

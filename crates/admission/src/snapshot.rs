@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tollbook_policy::{Catalog, Key};
 use tollbook_pricing::{ModelFacts, PriceBook};
-use tollbook_wire::Dialect;
+use tollbook_wire::{Dialect, Surface, Surfaces};
 
 /// Everything configured about callers, models and prices.
 #[derive(Debug)]
@@ -26,9 +26,18 @@ pub struct Snapshot {
 pub struct ModelPlan {
     /// Calls come in this dialect, and its targets speak it.
     pub dialect: Dialect,
+    /// Of that dialect's surfaces, those the targets serve.
+    pub surfaces: Surfaces,
     /// In order of preference; the first is used until fallbacks are built.
     pub targets: Vec<Target>,
     pub facts: ModelFacts,
+}
+
+impl ModelPlan {
+    /// Whether calls may come on a surface.
+    pub fn serves(&self, surface: Surface) -> bool {
+        surface.dialect() == self.dialect && self.surfaces.contains(surface)
+    }
 }
 
 /// One upstream account × model.

@@ -12,7 +12,7 @@ use tollbook_ledger::{Measure, ReleaseWhy};
 use tollbook_pricing::count_output;
 use tollbook_store::{EntryBody, Figures as Source, Flags, Hold, Side};
 use tollbook_telemetry::{InFlight, NameLabel, PoolLabel};
-use tollbook_wire::Classes;
+use tollbook_wire::{Classes, Surface};
 
 use crate::admit::Admission;
 use crate::bound::Bound;
@@ -37,6 +37,7 @@ pub(crate) struct Open {
     pub(crate) estimate: Estimate,
     pub(crate) hold: Hold,
     pub(crate) stream: bool,
+    pub(crate) surface: Surface,
     pub(crate) tenant: Receipt,
     pub(crate) pool: Option<Receipt>,
     pub(crate) live: Arc<Live>,
@@ -136,7 +137,7 @@ impl Drop for Ticket {
 
 impl Open {
     pub(crate) fn metered(&self, output: &Classes) -> (u64, u64) {
-        (self.estimate.input(), count_output(output, self.bound.facts()))
+        (self.estimate.input(), self.estimate.demand.made(count_output(output, self.bound.facts())))
     }
 
     fn end(&self, outcome: &Outcome) {
@@ -194,7 +195,9 @@ impl Open {
 
     /// Counting gets better by what the provider reported.
     fn learn(&self, charge: &Charge) {
-        if let Charge::Settle(charge::Settle { usage: Some(usage), figures: Source::Reported, .. }) = charge {
+        if let Charge::Settle(charge::Settle { usage: Some(usage), figures: Source::Reported, .. }) = charge
+            && !self.estimate.demand.stored
+        {
             self.bound.learn(self.estimate.demand.input.built_in, usage);
         }
     }

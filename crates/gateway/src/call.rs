@@ -204,14 +204,17 @@ impl Call {
             admitted.ticket.end(&Outcome::never_sent());
             return Err(Problem::refused(tollbook_admission::Refused::Internal, self.surface.dialect(), 0));
         };
-        let asks = upstream.config.asks_usage && request.stream && !request.usage_asked;
+        let asks = upstream.config.asks_usage
+            && request.stream
+            && !request.usage_asked
+            && self.surface.has_usage_option();
         let changes = Changes {
             model: Some(admitted.target.model.as_str()),
             include_usage: asks,
             output_cap: admitted.output_cap_to_send,
         };
         let edited = edit(body, &request, &changes);
-        let body_plain = (asks && self.surface == Surface::Chat)
+        let body_plain = (asks && self.surface.has_usage_option())
             .then(|| edit(body, &request, &Changes { include_usage: false, ..changes }));
         Ok(Admitted {
             ticket: admitted.ticket,
@@ -434,7 +437,7 @@ async fn stream(
         call.ticket.end(&Outcome::buffered_cut(Ending::Reset));
         return Err(Problem::upstream("the provider answered in an encoding that is not understood"));
     };
-    let drops_usage = call.surface == Surface::Chat && !call.usage_asked;
+    let drops_usage = call.surface.has_usage_option() && !call.usage_asked;
     let relay = StreamRelay::new(call.surface, drops_usage);
     let figures = *call.ticket.figures();
     let cut = Cut::new(gateway.cut_signal());
@@ -486,7 +489,8 @@ async fn buffered(
     };
     let meter = tollbook_wire::read_usage(call.surface, &bytes);
     let empty = bytes.is_empty();
-    if empty || !meter.json || (meter.error.is_some() && meter.usage.is_none()) {
+    let failed = meter.error.is_some() && meter.usage.is_none() && !meter.is_answer;
+    if empty || !meter.json || failed {
         call.ticket.end(&Outcome::upstream_error());
         let problem = match meter.error {
             Some(error) => refusal::error_in_200(&error),

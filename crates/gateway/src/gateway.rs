@@ -297,6 +297,9 @@ impl Gateway {
 fn surface_label(surface: Surface) -> labels::Surface {
     match surface {
         Surface::Chat => labels::Surface::Chat,
+        Surface::Responses => labels::Surface::Responses,
+        Surface::Completions => labels::Surface::Completions,
+        Surface::Embeddings => labels::Surface::Embeddings,
         Surface::Messages => labels::Surface::Messages,
     }
 }

@@ -29,8 +29,11 @@ pub(crate) enum Found {
     Nothing,
 }
 
-const ROWS: [(&str, Door); 7] = [
+const ROWS: [(&str, Door); 10] = [
     ("/v1/chat/completions", Door::Call(Surface::Chat)),
+    ("/v1/responses", Door::Call(Surface::Responses)),
+    ("/v1/completions", Door::Call(Surface::Completions)),
+    ("/v1/embeddings", Door::Call(Surface::Embeddings)),
     ("/v1/messages", Door::Call(Surface::Messages)),
     ("/v1/models", Door::Models),
     ("/v1/limits", Door::Limits),
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_surface_has_one_place_upstream() {
-        assert_eq!(upstream_path(Surface::Chat), "/chat/completions");
-        assert_eq!(upstream_path(Surface::Messages), "/messages");
+        let paths = Surface::ALL.map(upstream_path);
+        assert_eq!(paths, ["/chat/completions", "/responses", "/completions", "/embeddings", "/messages"]);
     }
 }

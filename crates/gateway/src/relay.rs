@@ -284,7 +284,8 @@ impl RelayBody {
         };
         {
             let detail = ErrorDetail { code: Some(code), ..ErrorDetail::default() };
-            tollbook_wire::error_event(self.surface.dialect(), kind, detail, message, request_id)
+            let meter = self.relay.meter();
+            tollbook_wire::broken_stream(self.surface, meter, kind, detail, message, request_id)
         }
     }
 
@@ -298,6 +299,7 @@ impl RelayBody {
             anomalies: meter.anomalies,
             first_output: self.first_output,
             service_tier: meter.service_tier.clone(),
+            web_searches: meter.web_searches,
             blind: false,
         }
     }

@@ -31,6 +31,8 @@ pub struct Seen {
     pub output: u64,
     /// Anything of the answer's output was seen.
     pub output_seen: bool,
+    /// Web searches that the answer told of.
+    pub web_searches: u64,
 }
 
 /// Where the figures of a charge come from.
@@ -71,10 +73,11 @@ pub fn charge(ending: Ending, seen: &Seen, demand: &Demand, facts: &ModelFacts) 
     let reported = seen.usage.filter(|usage| believable(usage, facts));
     let disbelieved = reported.is_none() && seen.usage.is_some();
     let most = if demand.cap_is_told { demand.cap } else { demand.cap.max(seen.output).min(FACT_MAX) };
-    let estimate = Estimate { input: demand.input.llm_tokens, output: seen.output, most };
+    let input = demand.input.llm_tokens;
+    let estimate = Estimate { input, output: seen.output, most, web_searches: seen.web_searches };
     let charge = match (ending, reported) {
         (Ending::NeverSent, _) => Charge::Release(ReleaseWhy::NeverSent),
-        (_, Some(usage)) => by_usage(ending, &usage, &estimate),
+        (_, Some(usage)) => by_usage(ending, &usage, &estimate, demand.cap > 0),
         // an error with a usage nobody can believe was still an error
         (Ending::ProviderError, None) => Charge::Release(ReleaseWhy::Failed),
         (Ending::Complete, None) => settle(estimate.metered(), Figures::Metered),
@@ -107,10 +110,11 @@ fn settle(usage: Usage, figures: Figures) -> Charge {
     Charge::Settle { usage, figures, learn: None }
 }
 
-fn by_usage(ending: Ending, reported: &Usage, estimate: &Estimate) -> Charge {
+fn by_usage(ending: Ending, reported: &Usage, estimate: &Estimate, writes: bool) -> Charge {
     let mut usage = reported.split(estimate.input);
+    usage.web_searches = usage.web_searches.max(estimate.web_searches);
     if usage.complete && usage.input_reported && usage.output_reported {
-        let learn = (!usage.split_estimated).then_some(usage.output);
+        let learn = (writes && !usage.split_estimated).then_some(usage.output);
         return Charge::Settle { usage, figures: Figures::Reported, learn };
     }
     // start values, or one member missing: what is reported stands, the rest is counted
@@ -131,6 +135,7 @@ struct Estimate {
     output: u64,
     /// No more output than this can have come: the cap, or what did come where nobody told the upstream a cap.
     most: u64,
+    web_searches: u64,
 }
 
 impl Estimate {
@@ -153,6 +158,6 @@ impl Estimate {
     }
 
     fn usage(&self, output: u64) -> Usage {
-        Usage { input: self.input, output, ..Usage::default() }
+        Usage { input: self.input, output, web_searches: self.web_searches, ..Usage::default() }
     }
 }

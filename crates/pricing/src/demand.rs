@@ -23,7 +23,18 @@ pub struct Asked<'a> {
     pub thinking_cap: Option<u64>,
     /// … or on top of it, as some providers count.
     pub thinking_beside: Option<u64>,
+    /// What the surface cuts to where the client sends no cap.
+    pub output_cap_unsaid: Option<u64>,
+    /// The call writes nothing.
+    pub no_output: bool,
+    /// Answers that are made.
     pub choices: u64,
+    /// Answers that are sent; 0 stands for all.
+    pub choices_shown: u64,
+    /// How often the answer repeats the prompts.
+    pub echoes: u64,
+    /// Input lies with the provider and is only named.
+    pub stored: bool,
     pub cache: bool,
     pub cache_hour: bool,
     pub web_search: bool,
@@ -44,7 +55,12 @@ impl<'a> Asked<'a> {
             output_cap: request.output_cap,
             thinking_cap: request.thinking_cap,
             thinking_beside: request.thinking_beside,
+            output_cap_unsaid: request.output_cap_unsaid,
+            no_output: !request.surface.has_output(),
             choices: request.choices,
+            choices_shown: request.choices_shown,
+            echoes: request.echoes,
+            stored: request.content.stored,
             cache: request.cache_asked,
             cache_hour: request.cache_hour_asked,
             web_search: request.web_search,
@@ -66,8 +82,14 @@ pub struct Demand {
     pub worst_input: u64,
     /// Share of the text input expected to be read from a cache, in thousandths.
     pub cached_share: u64,
-    /// Output cap of all choices together.
+    /// Output cap of all choices together; 0 where nothing is written.
     pub cap: u64,
+    /// Answers made, answers sent, and how often these repeat the prompts.
+    pub choices: u64,
+    pub choices_shown: u64,
+    pub echoes: u64,
+    /// Part of the input was not in the body, so its count teaches nothing.
+    pub stored: bool,
     /// The upstream is told the cap, by the client or by us. If not, more may come back, and is charged.
     pub cap_is_told: bool,
     /// Cap per choice to be written into the request.
@@ -98,20 +120,26 @@ impl Demand {
         let bounds = [facts.output_cap, facts.output_max].into_iter().flatten();
         let most = bounds.fold(FACT_MAX, u64::min);
         // zero is passed on as it is, but something may come back (B100)
-        let cap = asked.output_cap.unwrap_or(facts.output_default).max(asked.thinking_cap.unwrap_or(0));
-        let per_choice = cap.clamp(1, most.max(1));
+        let unsaid = asked.output_cap_unsaid.unwrap_or(facts.output_default);
+        let cap = asked.output_cap.unwrap_or(unsaid).max(asked.thinking_cap.unwrap_or(0));
+        let per_choice = if asked.no_output { 0 } else { cap.clamp(1, most.max(1)) };
         let beside = asked.thinking_beside.unwrap_or(0).min(FACT_MAX);
         let above_ours = asked.output_cap.zip(facts.output_cap).is_some_and(|(sent, ours)| sent > ours);
-        let inject =
-            above_ours || (asked.output_cap.is_none() && (cap_must_hold || facts.output_cap.is_some()));
+        let unbounded = asked.output_cap.is_none() && (cap_must_hold || facts.output_cap.is_some());
+        let inject = !asked.no_output && (above_ours || unbounded);
+        let choices = asked.choices.max(1);
         Self {
             worst_input: worst_input(&input, facts),
             input,
             cached_share: learned.cached_share(),
-            cap: per_choice.saturating_add(beside).saturating_mul(asked.choices.max(1)),
-            cap_is_told: inject || asked.output_cap.is_some(),
+            cap: per_choice.saturating_add(beside).saturating_mul(choices),
+            choices,
+            choices_shown: if asked.choices_shown == 0 { choices } else { asked.choices_shown },
+            echoes: asked.echoes,
+            stored: asked.stored,
+            cap_is_told: inject || asked.no_output || asked.output_cap.is_some(),
             inject_cap: inject.then_some(per_choice),
-            first_output: facts.first_output,
+            first_output: if asked.no_output { 0 } else { facts.first_output },
             cache_write: asked.cache || facts.caches_unasked,
             cache_write_hour: asked.cache_hour,
             images: asked.images,
@@ -125,6 +153,14 @@ impl Demand {
             web_searches_least: u64::from(asked.web_search_certain),
             service_tier: asked.service_tier.map(str::to_owned),
         }
+    }
+
+    /// The output that was made, from what was counted in the text that came: without the prompts it repeats, and with
+    /// the answers that were made and not sent (`best_of`), as long as those that were.
+    pub fn made(&self, counted: u64) -> u64 {
+        let own = counted.saturating_sub(self.input.built_in.saturating_mul(self.echoes));
+        let made = u128::from(own) * u128::from(self.choices.max(self.choices_shown));
+        u64::try_from(made.div_ceil(u128::from(self.choices_shown.max(1)))).unwrap_or(u64::MAX)
     }
 
     /// The same call with a lower cap per choice (clamp); the cap is then always written.

@@ -11,6 +11,10 @@ pub const FIRST_OUTPUT: u64 = 512;
 pub const MEDIA_DEFAULT: u64 = 2_000;
 /// Encoded bytes of such media that make one more llm_token.
 pub const MEDIA_BYTES_PER_LLM_TOKEN: u64 = 64;
+/// Encrypted bytes of earlier reasoning that make one llm_token: four characters, encrypted and in base64.
+pub const SEALED_BYTES_PER_LLM_TOKEN: u64 = 5;
+/// Input that a call only names, because it lies with the provider: an earlier response, a conversation.
+pub const STORED_INPUT: u64 = 8_192;
 /// Searches the worst case allows for when the client offers a hosted web search.
 pub const WEB_SEARCHES_WORST: u64 = 10;
 /// Most searches of one call that are believed; a client may allow more, and is charged what was made.
@@ -41,6 +45,8 @@ pub struct ModelFacts {
     /// The provider writes its cache although the body does not ask for it.
     pub caches_unasked: bool,
     pub web_searches_worst: u64,
+    /// What a call is taken to read of a conversation that lies with the provider.
+    pub stored_input: u64,
 }
 
 impl ModelFacts {
@@ -65,6 +71,7 @@ impl ModelFacts {
             first_output: FIRST_OUTPUT,
             caches_unasked: !matches!(family, Family::Claude | Family::ClaudeNew),
             web_searches_worst: WEB_SEARCHES_WORST,
+            stored_input: STORED_INPUT,
         }
     }
 
@@ -83,6 +90,7 @@ impl ModelFacts {
         positive("first_output", Some(self.first_output));
         positive("image_unknown", self.image_unknown);
         positive("media_unknown", Some(self.media_unknown));
+        positive("stored_input", Some(self.stored_input));
         wrong
     }
 }

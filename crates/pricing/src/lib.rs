@@ -26,7 +26,7 @@ pub use demand::{Asked, Demand, MARGIN_ESTIMATED, MARGIN_EXACT, needs_cap};
 pub use exact::Vocabulary;
 pub use facts::{
     FACT_MAX, FIRST_OUTPUT, MEDIA_BYTES_PER_LLM_TOKEN, MEDIA_DEFAULT, ModelFacts, OUTPUT_DEFAULT,
-    WEB_SEARCHES_MAX, WEB_SEARCHES_WORST,
+    SEALED_BYTES_PER_LLM_TOKEN, STORED_INPUT, WEB_SEARCHES_MAX, WEB_SEARCHES_WORST,
 };
 pub use family::{Family, Framing, guess};
 pub use learned::{Learned, RATIO_MAX, RATIO_MIN};

@@ -77,7 +77,7 @@ labels! {
     /// Whose shapes the client speaks.
     Dialect "dialect" { OpenAi "openai", Anthropic "anthropic" }
     /// What was called.
-    Surface "surface" { Chat "chat", Messages "messages", Models "models", Limits "limits", Other "other" }
+    Surface "surface" { Chat "chat", Responses "responses", Completions "completions", Embeddings "embeddings", Messages "messages", Models "models", Limits "limits", Other "other" }
     /// Whether the answer came as a stream.
     Form "form" { Plain "plain", Stream "stream" }
     /// Status of the answer; 429 is apart from the other client errors.

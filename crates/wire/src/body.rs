@@ -10,7 +10,11 @@ use crate::json::{Fault, Json};
 use crate::meter::{UpstreamErrorFacts, error_member, keep_word, read_error, reasoning};
 use crate::surface::Surface;
 use crate::usage::{Anomalies, Usage, bump};
-use crate::{usage_anthropic, usage_openai};
+use crate::usage_anthropic;
+use crate::usage_openai::{Figures, Names};
+
+/// The states of a response that is over.
+const ENDED: [&str; 4] = ["completed", "incomplete", "failed", "cancelled"];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BodyMeter {
@@ -24,6 +28,10 @@ pub struct BodyMeter {
     pub error: Option<UpstreamErrorFacts>,
     pub anomalies: Anomalies,
     pub service_tier: Option<String>,
+    /// Web searches that the answer tells of, item by item.
+    pub web_searches: u64,
+    /// The body has the shape of an answer, though it may tell of a failure (a response that is `failed`).
+    pub is_answer: bool,
 }
 
 /// Meters an answer that came in one piece.
@@ -59,12 +67,24 @@ impl BodyMeter {
                 ("choices", Surface::Chat) => {
                     json.array_or_skip(|json| self.choice(json, walk))?;
                 }
+                ("choices", Surface::Completions) => {
+                    json.array_or_skip(|json| self.text_choice(json, walk))?;
+                }
+                ("output", Surface::Responses) => {
+                    self.web_searches = walk.answer_items(json, true)?.billed();
+                }
+                ("status", Surface::Responses) => {
+                    let status = json.string_or_skip()?;
+                    self.finish_seen |= status.is_some_and(|word| ENDED.contains(&word.raw()));
+                }
                 ("content", Surface::Messages) => walk.parts(json)?,
                 ("stop_reason", Surface::Messages) => {
                     self.finish_seen |= json.string_or_skip()?.is_some_and(|why| !why.is_empty());
                 }
                 ("object", _) => {
-                    is_error |= json.string_or_skip()?.is_some_and(|kind| kind.raw() == "error");
+                    let kind = json.string_or_skip()?;
+                    is_error |= kind.is_some_and(|kind| kind.raw() == "error");
+                    self.is_answer |= kind.is_some_and(|kind| kind.raw() == "response");
                 }
                 ("service_tier", _) => {
                     let mut tier = String::new();
@@ -79,13 +99,24 @@ impl BodyMeter {
         if self.error.is_none() && (is_error || flat.kind == "error") {
             self.error = Some(flat);
         }
+        if let Some(usage) = &mut self.usage {
+            usage.web_searches = usage.web_searches.max(self.web_searches);
+        }
         Ok(())
     }
 
     fn usage(&mut self, surface: Surface, json: &mut Json<'_>) -> Result<(), Fault> {
         let odd = &mut self.anomalies;
         self.usage = match surface {
-            Surface::Chat => usage_openai::Figures::read(json, odd)?.and_then(|figures| figures.resolve(odd)),
+            Surface::Chat | Surface::Completions => {
+                Figures::read(json, Names::Prompt, odd)?.and_then(|figures| figures.resolve(odd))
+            }
+            Surface::Responses => {
+                Figures::read(json, Names::Both, odd)?.and_then(|figures| figures.resolve(odd))
+            }
+            Surface::Embeddings => {
+                Figures::read(json, Names::Both, odd)?.and_then(|figures| figures.resolve_input(odd))
+            }
             Surface::Messages => {
                 let figures = usage_anthropic::Figures::read(json, odd)?;
                 // Merging into nothing applies the same rules as in a stream.
@@ -115,6 +146,21 @@ impl BodyMeter {
                         name => walk.message_member(json, name),
                     })?;
                 }
+                "finish_reason" => {
+                    self.finish_seen |= json.string_or_skip()?.is_some_and(|why| !why.is_empty());
+                }
+                _ => json.skip()?,
+            }
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    /// A choice of the completions surface.
+    fn text_choice(&mut self, json: &mut Json<'_>, walk: &mut Walk<Classifier>) -> Result<(), Fault> {
+        json.object_or_skip(|json, key| {
+            match key.raw() {
+                "text" => walk.text(json)?,
                 "finish_reason" => {
                     self.finish_seen |= json.string_or_skip()?.is_some_and(|why| !why.is_empty());
                 }

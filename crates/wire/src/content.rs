@@ -72,6 +72,14 @@ pub struct Content {
     pub other_media: u64,
     /// Their encoded size; 0 for what is only named.
     pub other_media_bytes: u64,
+    /// llm_tokens that were sent as numbers.
+    pub ids: u64,
+    /// Encrypted reasoning of earlier turns, in bytes.
+    pub sealed_bytes: u64,
+    /// The text goes to the model as it is, without a chat template around it.
+    pub bare: bool,
+    /// Part of the input lies with the provider and is only named: an earlier response, a conversation, a prompt.
+    pub stored: bool,
 }
 
 /// Where text goes: to the classifier, or piece by piece to a visitor.
@@ -124,9 +132,11 @@ pub(crate) struct Walk<S> {
     pub(crate) web_searches: u64,
     /// A search is offered that says no number.
     pub(crate) web_search_unbounded: bool,
+    /// The declared member that holds the input; faults in it name it.
+    pub(crate) param: &'static str,
 }
 
-type Step = Result<(), Fault>;
+pub(crate) type Step = Result<(), Fault>;
 
 impl<S: Sink> Walk<S> {
     pub(crate) fn new(sink: S) -> Self {
@@ -138,10 +148,11 @@ impl<S: Sink> Walk<S> {
             web_search: false,
             web_searches: 0,
             web_search_unbounded: false,
+            param: "messages",
         }
     }
 
-    fn put(&mut self, text: &Str<'_>) {
+    pub(crate) fn put(&mut self, text: &Str<'_>) {
         if text.is_empty() {
             return;
         }
@@ -318,7 +329,7 @@ impl<S: Sink> Walk<S> {
             && !once(&mut part.seen, n)
             && !json.is_lax()
         {
-            return Err(Fault::param("messages", json.at(), PART_TWICE));
+            return Err(Fault::param(self.param, json.at(), PART_TWICE));
         }
         match key {
             "type" => {
@@ -326,17 +337,17 @@ impl<S: Sink> Walk<S> {
                     json.string_or_skip()?.is_some_and(|kind| kind.with(|kind| kind.contains("image")));
                 Ok(())
             }
-            "image_url" | "image" => match member(json, &["url"], &mut part.detail)? {
+            "image_url" | "image" => match member(json, &["url"], &mut part.detail, self.param)? {
                 Some(url) => self.image(Image::from_url(&url), json.at(), part),
                 None => Ok(()),
             },
             "input_audio" | "audio_url" | "video_url" | "video" | "file" => {
-                let data = member(json, &["data", "file_data", "url"], &mut part.detail)?;
+                let data = member(json, &["data", "file_data", "url"], &mut part.detail, self.param)?;
                 self.other_media(data.map_or(0, |data| data.raw().len()));
                 Ok(())
             }
             _ if misspells(key, "detail") && !json.is_lax() => {
-                Err(Fault::param("messages", json.at(), MISSPELT))
+                Err(Fault::param(self.param, json.at(), MISSPELT))
             }
             "detail" => {
                 if let Some(word) = json.string_or_skip()? {
@@ -347,6 +358,14 @@ impl<S: Sink> Walk<S> {
             "source" => self.source(json, part),
             "content" => self.parts(json),
             "cache_control" => self.cache_control(json),
+            // A file beside its type, as the responses surface has it.
+            "file_data" | "file_url" => {
+                let data = json.string_or_skip()?.filter(|_| key == "file_data");
+                self.other_media(data.map_or(0, |data| data.raw().len()));
+                Ok(())
+            }
+            // What an earlier answer said about its own text.
+            "annotations" | "logprobs" => json.skip(),
             // Names of things and material that providers do not count as input.
             "id" | "tool_use_id" | "tool_call_id" | "is_error" | "signature" | "citations" | "file_id" => {
                 json.skip()
@@ -367,7 +386,7 @@ impl<S: Sink> Walk<S> {
                 && !once(&mut seen, n)
                 && !json.is_lax()
             {
-                return Err(Fault::param("messages", json.at(), PART_TWICE));
+                return Err(Fault::param(self.param, json.at(), PART_TWICE));
             }
             key.with(|key| match key {
                 "type" => {
@@ -418,13 +437,18 @@ impl<S: Sink> Walk<S> {
     }
 
     fn image(&mut self, image: Image, at: usize, part: &mut Part<'_>) -> Step {
+        part.pushed = Some(self.push_image(image, at)?);
+        Ok(())
+    }
+
+    /// Counts an image; answers its place.
+    pub(crate) fn push_image(&mut self, image: Image, at: usize) -> Result<usize, Fault> {
         let n = self.content.images.len();
         if n >= IMAGES_MAX {
-            return Err(Fault::param("messages", at, "holds too many images"));
+            return Err(Fault::param(self.param, at, "holds too many images"));
         }
-        part.pushed = Some(n);
         self.content.images.push(image);
-        Ok(())
+        Ok(n)
     }
 
     fn other_media(&mut self, encoded: usize) {
@@ -449,7 +473,7 @@ impl<S: Sink> Walk<S> {
     pub(crate) fn tools(&mut self, json: &mut Json<'_>) -> Step {
         json.array_or_skip(|json| {
             self.content.tools += 1;
-            let mut searches = Searches::default();
+            let mut searches = Offered::default();
             self.tool(json, &mut searches)?;
             if searches.offered {
                 self.offer_search(searches.uses);
@@ -466,7 +490,7 @@ impl<S: Sink> Walk<S> {
         self.web_search_unbounded |= uses.is_none();
     }
 
-    fn tool(&mut self, json: &mut Json<'_>, searches: &mut Searches) -> Step {
+    fn tool(&mut self, json: &mut Json<'_>, searches: &mut Offered) -> Step {
         json.object_or_skip(|json, key| {
             key.with(|key| match key {
                 "function" | "custom" => self.tool(json, searches),
@@ -485,6 +509,8 @@ impl<S: Sink> Walk<S> {
                     json.skip()
                 }
                 "strict" | "defer_loading" | "allowed_callers" => json.skip(),
+                // The secrets by which a remote tool is opened are no input.
+                _ if spells(key, "authorization") || spells(key, "headers") => json.skip(),
                 _ => self.text(json),
             })
         })
@@ -548,13 +574,13 @@ impl<S: Sink> Walk<S> {
 
 /// What one tool says of searches.
 #[derive(Default)]
-struct Searches {
+struct Offered {
     offered: bool,
     uses: Option<u64>,
 }
 
 /// Marks a member as seen; false if it was.
-fn once(seen: &mut u32, n: usize) -> bool {
+pub(crate) fn once(seen: &mut u32, n: usize) -> bool {
     let bit = 1_u32.checked_shl(u32::try_from(n).unwrap_or(u32::MAX)).unwrap_or(0);
     let fresh = *seen & bit == 0;
     *seen |= bit;
@@ -583,7 +609,12 @@ struct Source<'a> {
 }
 
 /// A string, or the member of that name (and `detail`) of an object.
-fn member<'a>(json: &mut Json<'a>, names: &[&str], detail: &mut Detail) -> Result<Option<Str<'a>>, Fault> {
+fn member<'a>(
+    json: &mut Json<'a>,
+    names: &[&str],
+    detail: &mut Detail,
+    param: &'static str,
+) -> Result<Option<Str<'a>>, Fault> {
     if json.kind()? == Kind::String {
         return json.string().map(Some);
     }
@@ -595,7 +626,7 @@ fn member<'a>(json: &mut Json<'a>, names: &[&str], detail: &mut Detail) -> Resul
             let detailed = spells(key, "detail");
             let place = if detailed { Some(names.len()) } else { named };
             if place.is_some_and(|n| !once(&mut seen, n)) && !json.is_lax() {
-                return Err(Fault::param("messages", json.at(), PART_TWICE));
+                return Err(Fault::param(param, json.at(), PART_TWICE));
             }
             if named.is_some() {
                 found = json.string_or_skip()?.or(found);

@@ -12,9 +12,11 @@ mod classes;
 mod content;
 mod error;
 mod instant;
+mod items;
 mod json;
 mod media;
 mod meter;
+mod meter_responses;
 mod models;
 mod number;
 mod problem;
@@ -29,7 +31,7 @@ mod usage;
 mod usage_anthropic;
 mod usage_openai;
 
-pub use answer::{StopUsage, done_marker, keepalive, stop_at_limit};
+pub use answer::{StopUsage, broken_stream, done_marker, keepalive, stop_at_limit};
 pub use body::{BodyMeter, read_usage};
 pub use classes::Classes;
 pub use content::{Content, IMAGES_MAX};
@@ -42,8 +44,10 @@ pub use number::USAGE_FIELD_MAX;
 pub use problem::{ErrorDetail, ErrorKind, error_body, error_event};
 pub use refusal::{Refusal, RefusalClass, WAIT_MS_MAX, classify_refusal};
 pub use relay::{StreamEnd, StreamError, StreamRelay};
-pub use request::{CHOICES_MAX, MODEL_BYTES_MAX, OUTPUT_CAP_MAX, Request, decode_request, visit_text};
+pub use request::{
+    CHOICES_MAX, COMPLETIONS_CAP_UNSAID, MODEL_BYTES_MAX, OUTPUT_CAP_MAX, Request, decode_request, visit_text,
+};
 pub use splice::{Changes, Edit, apply_edits, edited_len, edits};
 pub use sse::{EVENT_BYTES_MAX, SseEvent, SseItem, SseReader};
-pub use surface::{Dialect, Surface};
+pub use surface::{Dialect, Surface, Surfaces};
 pub use usage::{Anomalies, Usage};

@@ -5,16 +5,18 @@
 
 use crate::classes::{Classes, Classifier};
 use crate::content::{Sink, Walk};
+use crate::items::Searches;
 use crate::json::{Fault, Json, Kind};
 use crate::relay::{StreamEnd, StreamError};
 use crate::sse::{SseEvent, SseItem};
-use crate::surface::Surface;
+use crate::surface::{Dialect, Surface};
 use crate::usage::{Anomalies, Usage, bump};
+use crate::usage_openai::Names;
 use crate::{usage_anthropic, usage_openai};
 
 /// Longest text that is kept of an upstream's error message; ids and codes keep `WORD_MAX`.
 const MESSAGE_MAX: usize = 1024;
-const WORD_MAX: usize = 128;
+pub(crate) const WORD_MAX: usize = 128;
 
 /// What an upstream said about its failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,10 +48,14 @@ pub struct Meter {
     pub oversized: bool,
     /// The service tier that the upstream says it used.
     pub service_tier: Option<String>,
+    /// Web searches that the events tell of.
+    pub web_searches: u64,
     pub seen: Seen,
     surface: Surface,
-    walk: Walk<Running>,
-    chat: usage_openai::StreamUsage,
+    pub(crate) walk: Walk<Running>,
+    /// Of every surface of the OpenAI dialect.
+    pub(crate) chat: usage_openai::StreamUsage,
+    pub(crate) searches: Searches,
     messages: usage_anthropic::Figures,
     /// A `message_delta` has counted the output.
     delta_counted: bool,
@@ -70,6 +76,10 @@ pub struct Seen {
     pub started: bool,
     /// The content block that is open.
     pub open_block: Option<u32>,
+    /// Number of the last event, where the surface numbers them.
+    pub sequence: Option<u64>,
+    /// There are more choices than can be told apart.
+    pub crowded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +114,8 @@ impl Meter {
             anomalies: Anomalies::default(),
             oversized: false,
             service_tier: None,
+            web_searches: 0,
+            searches: Searches::default(),
             seen: Seen::default(),
             surface,
             walk: Walk::new(Running::default()),
@@ -144,7 +156,7 @@ impl Meter {
             self.quiet = self.quiet.saturating_add(1);
             return Some(Verdict::Forward);
         }
-        if self.surface == Surface::Chat && data.starts_with(b"[DONE]") {
+        if self.surface.dialect() == Dialect::OpenAi && data.starts_with(b"[DONE]") {
             self.saw_done = true;
             self.chat.close();
             self.refresh();
@@ -159,7 +171,9 @@ impl Meter {
         };
         let mut json = Json::lax(text);
         let read = match self.surface {
-            Surface::Chat => self.chat_chunk(&mut json),
+            // Nothing streams from embeddings; what comes all the same is read like a chunk.
+            Surface::Chat | Surface::Completions | Surface::Embeddings => self.chat_chunk(&mut json),
+            Surface::Responses => self.responses_event(&mut json),
             Surface::Messages => self.messages_event(&mut json),
         };
         if let Ok(verdict) = read.and_then(|verdict| json.end().map(|()| verdict)) {
@@ -188,7 +202,7 @@ impl Meter {
                         Ok(())
                     })?;
                 }
-                "usage" => usage = usage_openai::Figures::read(json, &mut self.anomalies)?,
+                "usage" => usage = usage_openai::Figures::read(json, Names::Prompt, &mut self.anomalies)?,
                 "error" => self.take_error(json)?,
                 "id" if self.seen.id.is_empty() => keep_word(&mut self.seen.id, json)?,
                 "model" if self.seen.model.is_empty() => keep_word(&mut self.seen.model, json)?,
@@ -203,7 +217,8 @@ impl Meter {
         if let Some(figures) = usage {
             self.chat.see((count == 1).then_some(index), figures, &mut self.anomalies);
         }
-        self.finish_seen = self.seen.choices != 0 && self.seen.choices == self.seen.finished;
+        self.finish_seen =
+            self.seen.choices != 0 && self.seen.choices == self.seen.finished && !self.seen.crowded;
         if finished || only || usage.is_some() {
             self.refresh();
         }
@@ -218,12 +233,14 @@ impl Meter {
         json.object_or_skip(|json, key| {
             match key.raw() {
                 "index" => {
-                    let n = whole(json)?.and_then(|n| u32::try_from(n).ok());
-                    index = n.unwrap_or(0).min(usage_openai::CHOICES_MAX - 1);
+                    let n = whole(json)?.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+                    index = n.min(usage_openai::CHOICES_MAX - 1);
+                    self.seen.crowded |= index != n;
                 }
+                "text" if self.surface == Surface::Completions => self.walk.text(json)?,
                 "delta" | "message" => self.delta(json)?,
                 "finish_reason" => finished = json.string_or_skip()?.is_some_and(|why| !why.is_empty()),
-                "usage" => usage = usage_openai::Figures::read(json, &mut self.anomalies)?,
+                "usage" => usage = usage_openai::Figures::read(json, Names::Prompt, &mut self.anomalies)?,
                 _ => json.skip()?,
             }
             Ok(())
@@ -344,7 +361,7 @@ impl Meter {
         Ok(())
     }
 
-    fn take_error(&mut self, json: &mut Json<'_>) -> Result<(), Fault> {
+    pub(crate) fn take_error(&mut self, json: &mut Json<'_>) -> Result<(), Fault> {
         if let Some(facts) = read_error(json)?
             && self.error.is_none()
         {
@@ -353,7 +370,7 @@ impl Meter {
         Ok(())
     }
 
-    fn after_text(&mut self) {
+    pub(crate) fn after_text(&mut self) {
         let classes = self.walk.sink.0.classes();
         if classes.bytes != self.output.bytes {
             self.output = classes;
@@ -362,10 +379,13 @@ impl Meter {
     }
 
     /// Brings `usage` up to date.
-    fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         let mut unfit = Anomalies::default();
         self.usage = match self.surface {
-            Surface::Chat => self.chat.resolve(self.saw_done || self.finish_seen, &mut unfit),
+            Surface::Chat | Surface::Completions | Surface::Embeddings => {
+                self.chat.resolve(self.saw_done || self.finish_seen, &mut unfit)
+            }
+            Surface::Responses => self.responses_usage(&mut unfit),
             Surface::Messages => self.messages.resolve(self.finish_seen && self.delta_counted, &mut unfit),
         };
         let known = self.anomalies.inconsistent.saturating_sub(self.unfit.inconsistent);
@@ -385,7 +405,7 @@ impl Meter {
             None => Some(StreamError::Truncated),
         };
         let complete = error.is_none();
-        let marker_due = complete && !self.saw_done && self.surface == Surface::Chat;
+        let marker_due = complete && !self.saw_done && self.surface.has_usage_option();
         StreamEnd { complete, saw_done: self.saw_done, marker_due, error }
     }
 }
@@ -479,7 +499,7 @@ pub(crate) fn keep_word(slot: &mut String, json: &mut Json<'_>) -> Result<(), Fa
     Ok(())
 }
 
-fn cut(text: &str, max: usize) -> String {
+pub(crate) fn cut(text: &str, max: usize) -> String {
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -488,7 +508,7 @@ fn cut(text: &str, max: usize) -> String {
 }
 
 /// A whole number, or nothing for any other value.
-fn whole(json: &mut Json<'_>) -> Result<Option<u64>, Fault> {
+pub(crate) fn whole(json: &mut Json<'_>) -> Result<Option<u64>, Fault> {
     if json.kind()? == Kind::Number {
         return Ok(json.number()?.parse().ok());
     }

@@ -13,12 +13,14 @@ use crate::content::{Content, MISSPELT, Sink, TWICE, Visitor, Walk};
 use crate::error::DecodeError;
 use crate::json::{Fault, Json, Kind};
 use crate::spelling::{may_misspell, misspells, spells};
-use crate::surface::Surface;
+use crate::surface::{Dialect, Surface};
 
 /// Most answers that one request may ask for.
 pub const CHOICES_MAX: u64 = 128;
 /// Longest model name in bytes.
 pub const MODEL_BYTES_MAX: usize = 512;
+/// What completions without `max_tokens` are cut to, by the dialect's own word.
+pub const COMPLETIONS_CAP_UNSAID: u64 = 16;
 /// Largest output cap that is read; amounts above 2^53 − 1 have no place in an account.
 pub const OUTPUT_CAP_MAX: u64 = (1 << 53) - 1;
 
@@ -33,8 +35,14 @@ pub struct Request<'a> {
     pub thinking_cap: Option<u64>,
     /// … or on top of it.
     pub thinking_beside: Option<u64>,
-    /// Answers that are made, shown or not.
+    /// The cap that the surface itself sets where the client sends none.
+    pub output_cap_unsaid: Option<u64>,
+    /// Answers that are made, for all prompts together, also those that the client never sees (`best_of`).
     pub choices: u64,
+    /// Answers that the client sees.
+    pub choices_shown: u64,
+    /// How often the answer repeats the prompts.
+    pub echoes: u64,
     /// The client asked for the usage chunk of a stream.
     pub usage_asked: bool,
     pub stream_options_present: bool,
@@ -64,6 +72,7 @@ pub(crate) struct Spots {
     pub(crate) model: Range<usize>,
     pub(crate) max_tokens: Option<Range<usize>>,
     pub(crate) max_completion_tokens: Option<Range<usize>>,
+    pub(crate) max_output_tokens: Option<Range<usize>>,
     pub(crate) stream_options: Option<StreamOptions>,
 }
 
@@ -76,6 +85,7 @@ pub(crate) enum StreamOptions {
 /// Reads the body of a request.
 pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, DecodeError> {
     let (head, walk) = read(surface, body, Classifier::default()).map_err(DecodeError::client)?;
+    let web_searches = searches_max(&walk, head.tool_calls_max);
     let mut content = walk.content;
     content.text = walk.sink.classes();
     Ok(Request {
@@ -85,7 +95,10 @@ pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, Deco
         output_cap: head.caps.iter().flatten().copied().max(),
         thinking_cap: head.thinking_cap,
         thinking_beside: head.thinking_beside,
-        choices: head.choices.max(head.best_of),
+        output_cap_unsaid: (surface == Surface::Completions).then_some(COMPLETIONS_CAP_UNSAID),
+        choices: head.choices.max(head.best_of).saturating_mul(head.prompts),
+        choices_shown: head.choices.saturating_mul(head.prompts),
+        echoes: if head.echo { head.choices } else { 0 },
         usage_asked: head.usage_asked,
         stream_options_present: head.spots.stream_options.is_some(),
         tool_count: content.tools,
@@ -94,11 +107,18 @@ pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, Deco
         cache_asked: walk.cache_asked,
         cache_hour_asked: walk.cache_hour_asked,
         web_search: walk.web_search,
-        web_searches: (walk.web_search && !walk.web_search_unbounded).then_some(walk.web_searches),
+        web_searches,
         web_search_certain: head.web_search_certain,
         audio_asked: head.audio_asked,
         spots: head.spots,
     })
+}
+
+/// The most searches the client allows: by the tools it offers, or for all tools together.
+fn searches_max<S: Sink>(walk: &Walk<S>, tool_calls_max: Option<u64>) -> Option<u64> {
+    let by_tools = (!walk.web_search_unbounded).then_some(walk.web_searches);
+    let least = [by_tools, tool_calls_max].into_iter().flatten().min();
+    least.filter(|_| walk.web_search)
 }
 
 /// Hands out the same text that `decode_request` classified, piece by piece.
@@ -116,7 +136,10 @@ struct Head<'a> {
     thinking_beside: Option<u64>,
     choices: u64,
     best_of: u64,
+    tool_calls_max: Option<u64>,
     web_search_certain: bool,
+    prompts: u64,
+    echo: bool,
     usage_asked: bool,
     audio_asked: bool,
     service_tier: Option<Cow<'a, str>>,
@@ -161,7 +184,7 @@ const DECLARED_CHAT: [&str; 16] = [
 ];
 /// Members that are no input, though they hold text. Any other that nothing is known of counts as text: a template of
 /// the provider may put it in front of the model (`chat_template_kwargs`, `guided_json`, `container`, …).
-const NO_INPUT: [&str; 16] = [
+const NO_INPUT: [&str; 19] = [
     "metadata",
     "user",
     "stop",
@@ -178,17 +201,74 @@ const NO_INPUT: [&str; 16] = [
     "inference_geo",
     "speed",
     "provider",
+    "include",
+    "truncation",
+    "encoding_format",
 ];
 /// What only the messages surface declares.
 const DECLARED_MESSAGES: [&str; 4] = ["output_config", "output_format", "cache_control", "mcp_servers"];
 
+/// Everything the responses surface declares; the first is required.
+const DECLARED_RESPONSES: [&str; 19] = [
+    "model",
+    "input",
+    "instructions",
+    "stream",
+    "stream_options",
+    "max_output_tokens",
+    "tools",
+    "tool_choice",
+    "service_tier",
+    "text",
+    "prompt",
+    "previous_response_id",
+    "conversation",
+    "background",
+    "max_tool_calls",
+    "models",
+    "plugins",
+    "search_parameters",
+    "enable_search",
+];
+/// Everything the completions surface declares; the first is required.
+const DECLARED_COMPLETIONS: [&str; 11] = [
+    "model",
+    "prompt",
+    "suffix",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "n",
+    "best_of",
+    "echo",
+    "service_tier",
+    "models",
+];
+/// Everything the embeddings surface declares; the first two are required.
+const DECLARED_EMBEDDINGS: [&str; 4] = ["model", "input", "service_tier", "models"];
+
+/// Why background responses are refused.
+const BACKGROUND: &str = "must be false: what a background response uses is known only long after the call";
+
 /// Every declared member of a surface; its place is its bit in `Head::seen`.
 fn declared(surface: Surface) -> impl Iterator<Item = (usize, &'static str)> {
-    let own: &'static [&'static str] = match surface {
-        Surface::Chat => &DECLARED_CHAT,
-        Surface::Messages => &DECLARED_MESSAGES,
+    let (shared, own): (&'static [&'static str], &'static [&'static str]) = match surface {
+        Surface::Chat => (&DECLARED, &DECLARED_CHAT),
+        Surface::Messages => (&DECLARED, &DECLARED_MESSAGES),
+        Surface::Responses => (&DECLARED_RESPONSES, &[]),
+        Surface::Completions => (&DECLARED_COMPLETIONS, &[]),
+        Surface::Embeddings => (&DECLARED_EMBEDDINGS, &[]),
     };
-    DECLARED.iter().chain(own).copied().enumerate()
+    shared.iter().chain(own).copied().enumerate()
+}
+
+/// How many of the declared members have to be there.
+fn required(surface: Surface) -> usize {
+    match surface {
+        Surface::Chat | Surface::Messages | Surface::Embeddings => 2,
+        // Input may be stored with the provider, and completions begin from nothing.
+        Surface::Responses | Surface::Completions => 1,
+    }
 }
 
 fn read<S: Sink>(surface: Surface, body: &[u8], sink: S) -> Result<(Head<'_>, Walk<S>), Fault> {
@@ -196,9 +276,15 @@ fn read<S: Sink>(surface: Surface, body: &[u8], sink: S) -> Result<(Head<'_>, Wa
     if json.kind()? != Kind::Object {
         return json.fault("the body must be a JSON object");
     }
-    let mut head = Head { choices: 1, ..Head::default() };
+    let mut head = Head { choices: 1, prompts: 1, ..Head::default() };
     head.spots.open = json.at() + 1;
     let mut walk = Walk::new(sink);
+    walk.param = match surface {
+        Surface::Chat | Surface::Messages => "messages",
+        Surface::Responses | Surface::Embeddings => "input",
+        Surface::Completions => "prompt",
+    };
+    walk.content.bare = matches!(surface, Surface::Completions | Surface::Embeddings);
     json.object(|json, key| {
         key.with(|key| {
             head.declare(surface, key, json.at())?;
@@ -206,7 +292,7 @@ fn read<S: Sink>(surface: Surface, body: &[u8], sink: S) -> Result<(Head<'_>, Wa
         })
     })?;
     json.end()?;
-    for (n, name) in declared(surface).take(2) {
+    for (n, name) in declared(surface).take(required(surface)) {
         if head.seen & (1 << n) == 0 {
             return Err(Fault::param(name, 0, "is required"));
         }
@@ -242,81 +328,155 @@ impl<'a> Head<'a> {
     ) -> Result<(), Fault> {
         match (key, surface) {
             ("model", _) => self.model(json),
-            ("messages", _) => match json.kind()? {
-                Kind::Array => walk.messages(json),
-                _ => Err(Fault::param("messages", json.at(), "must be an array")),
+            ("service_tier", _) => {
+                self.service_tier = json.string_or_skip()?.map(|tier| tier.decode());
+                Ok(())
+            }
+            ("models", surface) if surface.dialect() == Dialect::OpenAi => match json.kind()? {
+                Kind::Null => json.null(),
+                _ => Err(Fault::param("models", json.at(), ONE_MODEL)),
             },
+            (_, Surface::Embeddings) => match key {
+                "input" => walk.inputs(json).map(drop),
+                _ => rest(json, key, walk),
+            },
+            ("plugins" | "search_parameters" | "enable_search", Surface::Chat | Surface::Responses) => {
+                if !matches!(json.kind()?, Kind::Null | Kind::Bool) || json.peek_true() {
+                    walk.offer_search(None);
+                }
+                walk.beside(json)
+            }
             ("stream", _) => {
                 self.stream = flag(json, "stream")?;
                 Ok(())
             }
+            (_, Surface::Responses) => self.responses_member(json, key, walk),
             ("max_tokens", _) => {
                 let (cap, spot) = cap(json, "max_tokens")?;
                 self.caps[0] = cap;
                 self.spots.max_tokens = Some(spot);
                 Ok(())
             }
-            ("service_tier", _) => {
-                self.service_tier = json.string_or_skip()?.map(|tier| tier.decode());
+            ("n", Surface::Chat | Surface::Completions) => {
+                self.choices = choices(json, "n")?;
                 Ok(())
             }
+            ("best_of", Surface::Chat | Surface::Completions) => {
+                self.best_of = choices(json, "best_of")?;
+                Ok(())
+            }
+            ("stream_options", Surface::Chat | Surface::Completions) => self.stream_options(json),
+            (_, Surface::Completions) => self.completions_member(json, key, walk),
+            ("messages", _) => match json.kind()? {
+                Kind::Array => walk.messages(json),
+                _ => Err(Fault::param("messages", json.at(), "must be an array")),
+            },
             ("tools", _) | ("functions", Surface::Chat) => walk.tools(json),
             ("tool_choice", _) | ("function_call", Surface::Chat) => walk.tool_choice(json),
-            ("response_format" | "documents" | "prompt", Surface::Chat)
-            | ("output_config" | "output_format", Surface::Messages) => walk.text(json),
-            ("max_completion_tokens", Surface::Chat) => {
+            ("thinking", _) => self.thinking(json),
+            // No part of the chat dialect, but some providers of it put them before the messages.
+            ("system", _) => walk.parts(json),
+            (_, Surface::Chat) => self.chat_member(json, key, walk),
+            ("output_config" | "output_format", Surface::Messages) => walk.text(json),
+            ("mcp_servers", Surface::Messages) => walk.mcp_servers(json),
+            ("cache_control", Surface::Messages) => walk.cache_control(json),
+            _ => rest(json, key, walk),
+        }
+    }
+
+    fn chat_member<S: Sink>(
+        &mut self,
+        json: &mut Json<'a>,
+        key: &str,
+        walk: &mut Walk<S>,
+    ) -> Result<(), Fault> {
+        match key {
+            "response_format" | "documents" | "prompt" => walk.text(json),
+            "max_completion_tokens" => {
                 let (cap, spot) = cap(json, "max_completion_tokens")?;
                 self.caps[1] = cap;
                 self.spots.max_completion_tokens = Some(spot);
                 Ok(())
             }
-            ("n", Surface::Chat) => {
-                self.choices = choices(json, "n")?;
-                Ok(())
-            }
-            ("best_of", Surface::Chat) => {
-                self.best_of = choices(json, "best_of")?;
-                Ok(())
-            }
-            ("thinking", _) => self.thinking(json),
-            ("thinking_budget", Surface::Chat) => {
-                self.thinking_beside = cap(json, "thinking_budget")?.0;
-                Ok(())
-            }
-            ("chat_template", Surface::Chat) => match json.kind()? {
-                Kind::Null => json.null(),
-                _ => Err(Fault::param("chat_template", json.at(), UNCOUNTABLE)),
-            },
-            ("models", Surface::Chat) => match json.kind()? {
-                Kind::Null => json.null(),
-                _ => Err(Fault::param("models", json.at(), ONE_MODEL)),
-            },
-            ("plugins" | "search_parameters" | "enable_search", Surface::Chat) => {
-                if !matches!(json.kind()?, Kind::Null | Kind::Bool) || json.peek_true() {
-                    walk.offer_search(None);
-                }
-                walk.beside(json)
-            }
-            ("stream_options", Surface::Chat) => self.stream_options(json),
-            ("web_search_options", Surface::Chat) => {
+            "web_search_options" => {
                 if json.object_or_skip(|json, _| json.skip())? {
                     walk.offer_search(None);
                     self.web_search_certain = true;
                 }
                 Ok(())
             }
-            ("modalities", Surface::Chat) => self.modalities(json),
-            ("audio", Surface::Chat) => {
+            "modalities" => self.modalities(json),
+            "audio" => {
                 self.audio_asked |= json.object_or_skip(|json, _| json.skip())?;
                 Ok(())
             }
-            // No part of the chat dialect, but some providers of it put them before the messages.
-            ("system", _) => walk.parts(json),
-            ("prediction", Surface::Chat) => walk.prediction(json),
-            ("mcp_servers", Surface::Messages) => walk.mcp_servers(json),
-            ("cache_control", Surface::Messages) => walk.cache_control(json),
-            _ if NO_INPUT.contains(&key) => json.skip(),
-            _ => walk.beside(json),
+            "prediction" => walk.prediction(json),
+            "thinking_budget" => {
+                self.thinking_beside = cap(json, "thinking_budget")?.0;
+                Ok(())
+            }
+            "chat_template" => match json.kind()? {
+                Kind::Null => json.null(),
+                _ => Err(Fault::param("chat_template", json.at(), UNCOUNTABLE)),
+            },
+            _ => rest(json, key, walk),
+        }
+    }
+
+    fn responses_member<S: Sink>(
+        &mut self,
+        json: &mut Json<'a>,
+        key: &str,
+        walk: &mut Walk<S>,
+    ) -> Result<(), Fault> {
+        match key {
+            "input" | "instructions" => walk.items(json),
+            "text" => walk.text(json),
+            "prompt" => walk.stored_prompt(json),
+            "tools" => walk.tools(json),
+            "tool_choice" => walk.tool_choice(json),
+            "max_output_tokens" => {
+                let (cap, spot) = cap(json, "max_output_tokens")?;
+                self.caps[0] = cap;
+                self.spots.max_output_tokens = Some(spot);
+                Ok(())
+            }
+            "previous_response_id" | "conversation" => {
+                walk.content.stored |= json.kind()? != Kind::Null;
+                json.skip()
+            }
+            "max_tool_calls" => {
+                self.tool_calls_max = cap(json, "max_tool_calls")?.0;
+                Ok(())
+            }
+            "background" => {
+                let at = json.at();
+                if flag(json, "background")? {
+                    return Err(Fault::param("background", at, BACKGROUND));
+                }
+                Ok(())
+            }
+            _ => rest(json, key, walk),
+        }
+    }
+
+    fn completions_member<S: Sink>(
+        &mut self,
+        json: &mut Json<'a>,
+        key: &str,
+        walk: &mut Walk<S>,
+    ) -> Result<(), Fault> {
+        match key {
+            "prompt" => {
+                self.prompts = walk.inputs(json)?.max(1);
+                Ok(())
+            }
+            "suffix" => walk.text(json),
+            "echo" => {
+                self.echo = flag(json, "echo")?;
+                Ok(())
+            }
+            _ => rest(json, key, walk),
         }
     }
 
@@ -397,6 +557,11 @@ const UNCOUNTABLE: &str = "is not taken: what it makes of the messages cannot be
 
 /// Why a list of models to fall back on is not taken.
 const ONE_MODEL: &str = "is not taken: a call is checked and priced for one model";
+
+/// A member that no rule speaks of.
+fn rest<S: Sink>(json: &mut Json<'_>, key: &str, walk: &mut Walk<S>) -> Result<(), Fault> {
+    if NO_INPUT.contains(&key) { json.skip() } else { walk.beside(json) }
+}
 
 /// How many answers are made; one if nothing is said.
 fn choices(json: &mut Json<'_>, param: &'static str) -> Result<u64, Fault> {

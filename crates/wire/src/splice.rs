@@ -33,19 +33,21 @@ pub fn edits(request: &Request<'_>, changes: &Changes<'_>) -> Vec<Edit> {
         out.push(Edit { range: spots.model.clone(), text: quoted(model) });
     }
     if let Some(cap) = changes.output_cap {
-        let sent = [&spots.max_tokens, &spots.max_completion_tokens];
-        if sent.iter().all(|spot| spot.is_none()) {
-            let name = match request.surface {
-                Surface::Chat => "max_completion_tokens",
-                Surface::Messages => "max_tokens",
-            };
+        let sent = [&spots.max_tokens, &spots.max_completion_tokens, &spots.max_output_tokens];
+        let own = match request.surface {
+            Surface::Chat => Some("max_completion_tokens"),
+            Surface::Responses => Some("max_output_tokens"),
+            Surface::Completions | Surface::Messages => Some("max_tokens"),
+            Surface::Embeddings => None,
+        };
+        if let Some(name) = own.filter(|_| sent.iter().all(|spot| spot.is_none())) {
             front.extend_from_slice(format!("\"{name}\":{cap},").as_bytes());
         }
         for spot in sent.into_iter().flatten() {
             out.push(Edit { range: spot.clone(), text: cap.to_string().into_bytes() });
         }
     }
-    if changes.include_usage && request.stream && request.surface == Surface::Chat && !request.usage_asked {
+    if changes.include_usage && request.stream && request.surface.has_usage_option() && !request.usage_asked {
         match &spots.stream_options {
             None => front.extend_from_slice(b"\"stream_options\":{\"include_usage\":true},"),
             Some(StreamOptions::Null(spot)) => {
@@ -62,7 +64,7 @@ pub fn edits(request: &Request<'_>, changes: &Changes<'_>) -> Vec<Edit> {
         }
     }
     if !front.is_empty() {
-        // A body always has `model` and `messages`, so the comma at the end is followed by a member.
+        // A body always has `model`, so the comma at the end is followed by a member.
         out.push(Edit { range: spots.open..spots.open, text: front });
     }
     out.sort_by_key(|edit| edit.range.start);

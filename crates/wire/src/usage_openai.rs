@@ -9,6 +9,15 @@ use crate::json::{Fault, Json, Kind};
 use crate::number::Reading;
 use crate::usage::{Anomalies, Usage, bump};
 
+/// How a surface calls the two sides of its usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// `prompt_tokens` and `completion_tokens`.
+    Prompt,
+    /// Also `input_tokens` and `output_tokens`: the responses surface, and what resembles it.
+    Both,
+}
+
 /// One usage object, field by field.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Figures {
@@ -23,11 +32,17 @@ pub(crate) struct Figures {
     audio_output: Option<u64>,
     /// Hosted searches, by whatever name they are told.
     searches: Option<u64>,
+    /// Part of the cache writes, with the longer lifetime.
+    cache_write_long: Option<u64>,
 }
 
 impl Figures {
     /// Reads the value of `usage`; nothing for `null` and for anything that is not an object.
-    pub(crate) fn read(json: &mut Json<'_>, odd: &mut Anomalies) -> Result<Option<Self>, Fault> {
+    pub(crate) fn read(
+        json: &mut Json<'_>,
+        names: Names,
+        odd: &mut Anomalies,
+    ) -> Result<Option<Self>, Fault> {
         match json.kind()? {
             Kind::Object => {}
             Kind::Null => {
@@ -44,6 +59,19 @@ impl Figures {
         json.object(|json, key| {
             let key = key.decode();
             let slot = match &*key {
+                "input_tokens" if names == Names::Both => &mut out.prompt,
+                "output_tokens" if names == Names::Both => &mut out.completion,
+                "input_tokens_details" if names == Names::Both => {
+                    return json
+                        .object_or_skip(|json, key| out.prompt_detail(json, &key.decode(), odd))
+                        .map(drop);
+                }
+                "output_tokens_details" if names == Names::Both => {
+                    return json
+                        .object_or_skip(|json, key| out.completion_detail(json, &key.decode(), odd))
+                        .map(drop);
+                }
+                "cache_write_tokens_details" if names == Names::Both => return out.cache_writes(json, odd),
                 "prompt_tokens" => &mut out.prompt,
                 "completion_tokens" => &mut out.completion,
                 "total_tokens" => &mut out.total,
@@ -51,17 +79,8 @@ impl Figures {
                 "prompt_cache_hit_tokens" | "cached_tokens" => &mut out.cached,
                 "reasoning_tokens" => &mut out.reasoning,
                 "num_search_queries" | "num_sources_used" | "web_search_requests" => &mut out.searches,
-                "server_tool_use" => {
-                    return json
-                        .object_or_skip(|json, key| match &*key.decode() {
-                            "web_search_requests" => {
-                                keep(&mut out.searches, odd.take(Reading::of(json)?));
-                                Ok(())
-                            }
-                            _ => json.skip(),
-                        })
-                        .map(drop);
-                }
+                // Ark counts the calls of its hosted tools; others name them as Anthropic does.
+                "tool_usage" | "server_tool_use" => return out.hosted_tools(json, odd),
                 "prompt_tokens_details" => {
                     return json
                         .object_or_skip(|json, key| out.prompt_detail(json, &key.decode(), odd))
@@ -86,10 +105,34 @@ impl Figures {
             "cache_write_tokens" => &mut self.cache_write,
             "audio_tokens" => &mut self.audio_input,
             "image_tokens" => &mut self.image_input,
+            "cache_write_tokens_details" => return self.cache_writes(json, odd),
             _ => return json.skip(),
         };
         keep(slot, odd.take(Reading::of(json)?));
         Ok(())
+    }
+
+    /// Cache writes by lifetime: 30 minutes and 12 hours. Prices know a shorter and a longer one.
+    fn cache_writes(&mut self, json: &mut Json<'_>, odd: &mut Anomalies) -> Result<(), Fault> {
+        json.object_or_skip(|json, key| match key.raw() {
+            "ttl_12h_tokens" => {
+                keep(&mut self.cache_write_long, odd.take(Reading::of(json)?));
+                Ok(())
+            }
+            _ => json.skip(),
+        })
+        .map(drop)
+    }
+
+    fn hosted_tools(&mut self, json: &mut Json<'_>, odd: &mut Anomalies) -> Result<(), Fault> {
+        json.object_or_skip(|json, key| match key.raw() {
+            "web_search" | "web_search_requests" => {
+                keep(&mut self.searches, odd.take(Reading::of(json)?));
+                Ok(())
+            }
+            _ => json.skip(),
+        })
+        .map(drop)
     }
 
     fn completion_detail(
@@ -123,6 +166,26 @@ impl Figures {
         parts.max(self.total.unwrap_or(0))
     }
 
+    /// What these figures mean where nothing is written: all of it is input.
+    pub(crate) fn resolve_input(&self, odd: &mut Anomalies) -> Option<Usage> {
+        if self.prompt.zip(self.total).is_some_and(|(prompt, total)| prompt != total) {
+            bump(&mut odd.inconsistent);
+        }
+        let mut usage = Usage {
+            input: self.prompt.max(self.total)?,
+            cached: self.cached.unwrap_or(0),
+            cache_write: self.cache_write.unwrap_or(0),
+            audio_input: self.audio_input.unwrap_or(0),
+            image_input: self.image_input.unwrap_or(0),
+            input_reported: true,
+            output_reported: true,
+            complete: true,
+            ..Usage::default()
+        };
+        usage.fit(odd);
+        Some(usage)
+    }
+
     /// The one usage that these figures mean.
     pub(crate) fn resolve(&self, odd: &mut Anomalies) -> Option<Usage> {
         if self.is_blank() {
@@ -131,7 +194,8 @@ impl Figures {
         let reasoning = self.reasoning.unwrap_or(0);
         let mut usage = Usage {
             cached: self.cached.unwrap_or(0),
-            cache_write: self.cache_write.unwrap_or(0),
+            cache_write: self.cache_write.max(self.cache_write_long).unwrap_or(0),
+            cache_write_1h: self.cache_write_long.unwrap_or(0),
             audio_input: self.audio_input.unwrap_or(0),
             image_input: self.image_input.unwrap_or(0),
             reasoning,

@@ -9,11 +9,16 @@ use crate::record::Dialect;
 use crate::script::{Script, ToolCall};
 
 pub(crate) const SCRIPT_HEADER: &str = "x-mock-script";
+/// What completions are cut to if they send no cap.
+const COMPLETIONS_CAP: u64 = 16;
 const USER_PREFIX: &str = "mock:";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     Chat,
+    Responses,
+    Completions,
+    Embeddings,
     Messages,
     CountInput,
     Models,
@@ -27,7 +32,12 @@ pub(crate) struct Ask {
     pub(crate) model: Option<String>,
     pub(crate) stream: bool,
     pub(crate) cap: Option<u64>,
+    /// Answers that are sent: `n`, for each prompt.
     pub(crate) choices: u64,
+    /// Answers that are made, `best_of` included.
+    pub(crate) made: u64,
+    /// The prompt, where the answer is to begin with it.
+    pub(crate) echo: Option<String>,
     pub(crate) include_usage: bool,
     pub(crate) forced_tool: Option<ToolCall>,
     pub(crate) body_bytes: u64,
@@ -44,7 +54,12 @@ impl Ask {
         let dialect = match route {
             Route::Messages | Route::CountInput => Dialect::Anthropic,
             Route::Models | Route::Unknown if anthropic => Dialect::Anthropic,
-            Route::Chat | Route::Models | Route::Unknown => Dialect::OpenAi,
+            Route::Chat
+            | Route::Responses
+            | Route::Completions
+            | Route::Embeddings
+            | Route::Models
+            | Route::Unknown => Dialect::OpenAi,
         };
         let object = match serde_json::from_slice(body) {
             Ok(Value::Object(object)) => object,
@@ -54,13 +69,23 @@ impl Ask {
             Some(text) => Some(parse_script(text)),
             None => script_in_body(&object),
         };
+        let prompts = match route {
+            Route::Completions => prompts(object.get("prompt")),
+            Route::Embeddings => prompts(object.get("input")),
+            _ => 1,
+        };
+        let many = |name: &str| object.get(name).and_then(Value::as_u64).unwrap_or(1).clamp(1, 128);
+        let choices = if route == Route::Embeddings { 1 } else { many("n") };
         Self {
             route,
             dialect,
             model: object.get("model").and_then(Value::as_str).map(str::to_owned),
-            stream: object.get("stream").and_then(Value::as_bool).unwrap_or(false),
-            cap: cap(&object),
-            choices: object.get("n").and_then(Value::as_u64).unwrap_or(1).clamp(1, 128),
+            stream: route != Route::Embeddings
+                && object.get("stream").and_then(Value::as_bool).unwrap_or(false),
+            cap: cap(&object).or((route == Route::Completions).then_some(COMPLETIONS_CAP)),
+            choices: choices.saturating_mul(prompts),
+            made: choices.max(many("best_of")).saturating_mul(prompts),
+            echo: echo(&object),
             include_usage: object
                 .get("stream_options")
                 .and_then(|options| options.get("include_usage"))
@@ -80,11 +105,26 @@ impl Ask {
 fn route(method: &str, path: &str) -> Route {
     match method {
         "POST" if path.ends_with("/chat/completions") => Route::Chat,
+        "POST" if path.ends_with("/responses") => Route::Responses,
+        "POST" if path.ends_with("/completions") => Route::Completions,
+        "POST" if path.ends_with("/embeddings") => Route::Embeddings,
         "POST" if path.ends_with("/messages") => Route::Messages,
         "POST" if path.ends_with("/messages/count_tokens") => Route::CountInput,
         "GET" if path.ends_with("/models") => Route::Models,
         _ => Route::Unknown,
     }
+}
+
+/// How many inputs a prompt is: a list of texts or of lists is several.
+fn prompts(input: Option<&Value>) -> u64 {
+    let list = input.and_then(Value::as_array);
+    let several = list.filter(|list| !list.iter().all(Value::is_number));
+    several.map_or(1, |list| u64::try_from(list.len()).unwrap_or(u64::MAX)).max(1)
+}
+
+fn echo(object: &Map<String, Value>) -> Option<String> {
+    object.get("echo").and_then(Value::as_bool).filter(|echo| *echo)?;
+    object.get("prompt").and_then(Value::as_str).map(str::to_owned)
 }
 
 fn cap(object: &Map<String, Value>) -> Option<u64> {

@@ -7,8 +7,8 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::ask::Ask;
-use crate::plan::{Piece, Send, error_body};
+use crate::ask::{Ask, Route};
+use crate::plan::{Piece, Send, error_body, flat_error};
 use crate::record::{Dialect, Usage};
 use crate::script::{ErrorBody, Generate, LineEnd, ToolCall, UsageMode};
 use crate::usage;
@@ -40,15 +40,15 @@ pub(crate) fn answer(wanted: &Generate, ask: &Ask) -> Made {
 }
 
 /// One answer in the making.
-struct Call<'a> {
-    wanted: &'a Generate,
-    ask: &'a Ask,
+pub(crate) struct Call<'a> {
+    pub(crate) wanted: &'a Generate,
+    pub(crate) ask: &'a Ask,
     /// The truth about the whole call.
-    total: Usage,
+    pub(crate) total: Usage,
     per_choice: u64,
-    chunks: u64,
-    tool: Option<&'a ToolCall>,
-    finish: &'a str,
+    pub(crate) chunks: u64,
+    pub(crate) tool: Option<&'a ToolCall>,
+    pub(crate) finish: &'a str,
 }
 
 impl<'a> Call<'a> {
@@ -56,15 +56,19 @@ impl<'a> Call<'a> {
         let asked = wanted.output_llm_tokens.unwrap_or(OUTPUT_DEFAULT);
         let cap = if wanted.ignore_cap { u64::MAX } else { ask.cap.unwrap_or(u64::MAX) };
         let per_choice = asked.min(cap);
+        let writes = ask.route != Route::Embeddings;
+        let per_choice = if writes { per_choice } else { 0 };
         let total = Usage {
             input: wanted.input_llm_tokens.unwrap_or_else(|| input_count(ask)),
             cached: wanted.cached_llm_tokens,
             cache_write: wanted.cache_write_llm_tokens,
-            output: per_choice.saturating_mul(ask.choices),
-            reasoning: wanted.reasoning_llm_tokens.min(per_choice).saturating_mul(ask.choices),
+            output: per_choice.saturating_mul(ask.made),
+            reasoning: wanted.reasoning_llm_tokens.min(per_choice).saturating_mul(ask.made),
         };
         let tool = wanted.tool_call.as_ref().or(ask.forced_tool.as_ref());
         let usual = match (ask.dialect, tool.is_some(), asked > cap) {
+            (Dialect::OpenAi, _, true) if ask.route == Route::Responses => "incomplete",
+            (Dialect::OpenAi, _, false) if ask.route == Route::Responses => "completed",
             (Dialect::OpenAi, _, true) => "length",
             (Dialect::OpenAi, true, false) => "tool_calls",
             (Dialect::OpenAi, false, false) => "stop",
@@ -107,9 +111,12 @@ impl<'a> Call<'a> {
             made.pieces = vec![Send::plain(error_body(self.ask.dialect, 500, &error))];
             return made;
         }
-        let (body, reported) = match self.ask.dialect {
-            Dialect::OpenAi => self.openai_body(),
-            Dialect::Anthropic => self.anthropic_body(),
+        let (body, reported) = match (self.ask.route, self.ask.dialect) {
+            (Route::Responses, _) => self.response_body(),
+            (Route::Completions, _) => self.completion_body(),
+            (Route::Embeddings, _) => self.embedding_body(),
+            (_, Dialect::OpenAi) => self.openai_body(),
+            (_, Dialect::Anthropic) => self.anthropic_body(),
         };
         let text = body.to_string();
         let whole = Send {
@@ -175,7 +182,7 @@ impl<'a> Call<'a> {
     }
 
     /// The usage object at the end: none = no field, null = the field is null.
-    fn final_usage(&self, honest: &Value, asked: bool) -> Option<Value> {
+    pub(crate) fn final_usage(&self, honest: &Value, asked: bool) -> Option<Value> {
         match &self.wanted.usage {
             UsageMode::Auto => asked.then(|| honest.clone()),
             UsageMode::Final | UsageMode::WithFinish | UsageMode::Cumulative => Some(honest.clone()),
@@ -198,7 +205,7 @@ impl<'a> Call<'a> {
     }
 
     /// One choice's text; the reasoning is not seen.
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         words(0, self.per_choice.saturating_sub(self.reasoning_per_choice()))
     }
 
@@ -207,7 +214,7 @@ impl<'a> Call<'a> {
     }
 
     /// The visible part of content chunk `index`: text, or a piece of the tool's arguments.
-    fn chunk_text(&self, index: u64) -> String {
+    pub(crate) fn chunk_text(&self, index: u64) -> String {
         if let Some(tool) = self.tool {
             return slice_of(&tool.arguments, index, self.chunks);
         }
@@ -235,9 +242,11 @@ impl<'a> Call<'a> {
         if self.wanted.first_chunk_after_ms > 0 {
             events.pieces.push(Piece::DelayMs(self.wanted.first_chunk_after_ms));
         }
-        match self.ask.dialect {
-            Dialect::OpenAi => self.openai_stream(&mut events),
-            Dialect::Anthropic => self.anthropic_stream(&mut events),
+        match (self.ask.route, self.ask.dialect) {
+            (Route::Responses, _) => self.responses_stream(&mut events),
+            (Route::Completions, _) => self.completions_stream(&mut events),
+            (_, Dialect::OpenAi) => self.openai_stream(&mut events),
+            (_, Dialect::Anthropic) => self.anthropic_stream(&mut events),
         }
         Made {
             status: None,
@@ -250,7 +259,7 @@ impl<'a> Call<'a> {
     }
 
     /// All content chunks; `event` renders one. False: the stream is over.
-    fn content(
+    pub(crate) fn content(
         &self,
         events: &mut Events<'_>,
         event: impl Fn(u64, u64, &Usage) -> (Value, Option<Value>),
@@ -265,12 +274,18 @@ impl<'a> Call<'a> {
                 if self.wanted.chunk_every_ms > 0 {
                     events.pieces.push(Piece::DelayMs(self.wanted.chunk_every_ms));
                 }
-                let output = self.share(index);
+                // What is made and not shown is made before the first text is sent.
+                let unseen = if sent == 0 { self.ask.made.saturating_sub(self.ask.choices) } else { 0 };
+                let output = self.share(index).saturating_add(unseen.saturating_mul(self.per_choice));
                 let reasoning = if index == 0 { self.reasoning_per_choice() } else { 0 };
                 so_far.output = so_far.output.saturating_add(output);
                 so_far.reasoning = so_far.reasoning.saturating_add(reasoning);
                 let (value, usage) = event(index, choice, &so_far);
-                let name = (self.ask.dialect == Dialect::Anthropic).then_some("content_block_delta");
+                let name = match (self.ask.dialect, self.ask.route) {
+                    (Dialect::Anthropic, _) => Some("content_block_delta"),
+                    (_, Route::Responses) => value.get("type").and_then(Value::as_str),
+                    _ => None,
+                };
                 events.push(
                     name,
                     &value.to_string(),
@@ -293,8 +308,10 @@ impl<'a> Call<'a> {
                 },
                 code: None,
             };
-            let name = (self.ask.dialect == Dialect::Anthropic).then_some("error");
-            events.push(name, &error_body(self.ask.dialect, 500, &error), Send::default());
+            let flat = self.ask.route == Route::Responses;
+            let name = (flat || self.ask.dialect == Dialect::Anthropic).then_some("error");
+            let body = if flat { flat_error(&error) } else { error_body(self.ask.dialect, 500, &error) };
+            events.push(name, &body, Send::default());
             return true;
         }
         match self.cut() {
@@ -447,7 +464,7 @@ impl<'a> Call<'a> {
 }
 
 /// Server-sent events in the form that the script wants.
-struct Events<'a> {
+pub(crate) struct Events<'a> {
     wanted: &'a Generate,
     pieces: Vec<Piece>,
 }
@@ -457,7 +474,7 @@ impl<'a> Events<'a> {
         Self { wanted: call.wanted, pieces: Vec::new() }
     }
 
-    fn push(&mut self, name: Option<&str>, data: &str, mut send: Send) {
+    pub(crate) fn push(&mut self, name: Option<&str>, data: &str, mut send: Send) {
         let end = match self.wanted.line_end {
             LineEnd::Lf => "\n",
             LineEnd::CrLf => "\r\n",
@@ -487,7 +504,7 @@ fn slice_of(text: &str, index: u64, parts: u64) -> String {
     text.chars().skip(as_size(from)).take(as_size(length)).collect()
 }
 
-fn add(target: &mut Value, name: &str, value: Option<Value>) {
+pub(crate) fn add(target: &mut Value, name: &str, value: Option<Value>) {
     if let (Some(object), Some(value)) = (target.as_object_mut(), value) {
         let object: &mut Map<String, Value> = object;
         object.insert(name.to_owned(), value);

@@ -1,4 +1,4 @@
-//! A fake provider for tests: both dialects, scripted down to the single write, with a record of its own.
+//! A fake provider for tests: every surface of both dialects, scripted down to the single write, with a record of its own.
 //!
 //! Invariants: how a call is answered depends only on the script chosen for it and on its body; the record is kept from
 //! what left through the socket, never from what the gateway says. It speaks HTTP/1.1 on a bare socket instead of using
@@ -18,6 +18,7 @@ mod play;
 mod record;
 mod script;
 mod serve;
+mod surfaces;
 mod upstream;
 mod usage;
 

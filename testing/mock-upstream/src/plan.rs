@@ -97,7 +97,7 @@ pub(crate) fn plan(script: &Script, ask: &Ask, models: &[String]) -> Result<Plan
         Answer::Json(value) => plan.pieces = vec![whole_json(value)],
         Answer::Error(error) => plan.pieces = vec![Send::plain(error_body(ask.dialect, status, error))],
         Answer::Generate(wanted) => match ask.route {
-            Route::Chat | Route::Messages => {
+            Route::Chat | Route::Responses | Route::Completions | Route::Embeddings | Route::Messages => {
                 let made = generate::answer(wanted, ask);
                 status = script.status.or(made.status).unwrap_or(200);
                 content_type = if made.stream { "text/event-stream; charset=utf-8" } else { content_type };
@@ -238,6 +238,13 @@ fn gzip(plain: Vec<Piece>) -> Result<Vec<Piece>, String> {
     let tail = encoder.finish().map_err(|error| error.to_string())?;
     out.push(Send::plain(tail));
     Ok(out)
+}
+
+/// The error event of the responses surface.
+pub(crate) fn flat_error(error: &ErrorBody) -> String {
+    let code = error.code.as_deref().unwrap_or("server_error");
+    json!({"type": "error", "code": code, "message": error.message, "param": null, "sequence_number": 99})
+        .to_string()
 }
 
 pub(crate) fn error_body(dialect: Dialect, status: u16, error: &ErrorBody) -> String {

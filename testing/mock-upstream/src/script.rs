@@ -127,10 +127,12 @@ pub struct Generate {
     pub close_at_chunk: Option<u64>,
     /// The same with silence.
     pub stall_at_chunk: Option<u64>,
-    /// Instead of `stop` / `end_turn`.
+    /// Hosted web searches that the answer tells of (responses).
+    pub web_searches: u64,
+    /// Instead of `stop` / `end_turn`; of a response its state at the end.
     pub finish_reason: Option<String>,
     pub omit_finish: bool,
-    /// Leave out `[DONE]` / `message_stop`.
+    /// Leave out `[DONE]` / `message_stop` / the terminal event of a response.
     pub omit_done: bool,
     /// A call of this tool instead of text. Absent: text, unless the call forces a tool.
     pub tool_call: Option<ToolCall>,
@@ -160,6 +162,7 @@ impl Default for Generate {
             reset_at_chunk: None,
             close_at_chunk: None,
             stall_at_chunk: None,
+            web_searches: 0,
             finish_reason: None,
             omit_finish: false,
             omit_done: false,

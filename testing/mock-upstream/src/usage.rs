@@ -17,6 +17,21 @@ pub(crate) fn openai(usage: &Usage) -> Value {
     })
 }
 
+/// As the responses surface calls it.
+pub(crate) fn responses(usage: &Usage) -> Value {
+    json!({
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.input.saturating_add(usage.output)
+    })
+}
+
+pub(crate) fn embeddings(usage: &Usage) -> Value {
+    json!({"prompt_tokens": usage.input, "total_tokens": usage.input})
+}
+
 /// The input side, as `message_start` has it, with the output so far.
 pub(crate) fn anthropic(usage: &Usage) -> Value {
     let mut value = json!({
@@ -66,12 +81,20 @@ pub(crate) fn read(dialect: Dialect, sent: &[Value]) -> Option<Usage> {
 }
 
 fn read_openai(value: &Value) -> Option<Usage> {
+    let of = |chat: &str, responses: &str, detail: &str| {
+        let one = |side: &str| count(value, &format!("/{side}{detail}"));
+        one(chat).or_else(|| one(responses))
+    };
+    let input = of("prompt_tokens", "input_tokens", "")?;
+    // Embeddings tell a total that is their input.
+    let output = of("completion_tokens", "output_tokens", "");
+    let rest = || count(value, "/total_tokens")?.checked_sub(input);
     Some(Usage {
-        input: count(value, "/prompt_tokens")?,
-        output: count(value, "/completion_tokens")?,
-        cached: count(value, "/prompt_tokens_details/cached_tokens").unwrap_or(0),
-        cache_write: count(value, "/prompt_tokens_details/cache_write_tokens").unwrap_or(0),
-        reasoning: count(value, "/completion_tokens_details/reasoning_tokens").unwrap_or(0),
+        input,
+        output: output.or_else(rest)?,
+        cached: of("prompt_tokens", "input_tokens", "_details/cached_tokens").unwrap_or(0),
+        cache_write: of("prompt_tokens", "input_tokens", "_details/cache_write_tokens").unwrap_or(0),
+        reasoning: of("completion_tokens", "output_tokens", "_details/reasoning_tokens").unwrap_or(0),
     })
 }
 
@@ -102,6 +125,9 @@ mod tests {
     #[test]
     fn reading_undoes_writing() {
         assert_eq!(read(Dialect::OpenAi, &[openai(&USAGE)]), Some(USAGE));
+        assert_eq!(read(Dialect::OpenAi, &[responses(&USAGE)]), Some(USAGE));
+        let input = Usage { input: 100, ..Usage::default() };
+        assert_eq!(read(Dialect::OpenAi, &[embeddings(&USAGE)]), Some(input));
         let start = anthropic(&Usage { output: 1, reasoning: 0, ..USAGE });
         assert_eq!(start["input_tokens"], 50);
         assert_eq!(read(Dialect::Anthropic, &[start, anthropic_delta(&USAGE)]), Some(USAGE));

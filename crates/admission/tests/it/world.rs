@@ -17,7 +17,7 @@ use tollbook_policy::{
 };
 use tollbook_pricing::{ModelFacts, PriceBook};
 use tollbook_telemetry::Metrics;
-use tollbook_wire::{Dialect, Surface};
+use tollbook_wire::{Dialect, Surface, Surfaces};
 
 use crate::flaky::Flaky;
 
@@ -175,8 +175,12 @@ fn snapshot(limits: Vec<LimitDraft>) -> Snapshot {
         ..Draft::default()
     };
     let target = Target { pool: "pool".into(), upstream: "up".into(), model: "gpt".into() };
-    let plan =
-        ModelPlan { dialect: Dialect::OpenAi, targets: vec![target], facts: ModelFacts::guessed("gpt-4o") };
+    let plan = ModelPlan {
+        dialect: Dialect::OpenAi,
+        surfaces: Surfaces::of(Dialect::OpenAi),
+        targets: vec![target],
+        facts: ModelFacts::guessed("gpt-4o"),
+    };
     Snapshot {
         generation: 1,
         catalog: Catalog::new(draft).unwrap_or_else(|p| panic!("{p:?}")),

@@ -13,6 +13,7 @@ mod adm;
 mod edge;
 mod ending;
 mod metrics;
+mod openai;
 mod res;
 mod smoke;
 mod transcripts;

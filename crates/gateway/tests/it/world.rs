@@ -25,7 +25,7 @@ use tollbook_policy::{
 use tollbook_pricing::{ModelFacts, Price, PriceBook, PriceDraft, RatesDraft};
 use tollbook_store::EntryBody;
 use tollbook_telemetry::Metrics;
-use tollbook_wire::Dialect;
+use tollbook_wire::{Dialect, Surfaces};
 
 pub(crate) const API_KEY: &str = "tb_test_key";
 pub(crate) const OTHER_API_KEY: &str = "tb_other_key";
@@ -34,6 +34,8 @@ pub(crate) const OTHER_API_KEY: &str = "tb_other_key";
 pub(crate) struct Plan {
     pub(crate) limits: Vec<LimitDraft>,
     pub(crate) facts: ModelFacts,
+    /// All of the model's dialect if absent.
+    pub(crate) surfaces: Option<Surfaces>,
     pub(crate) priced: bool,
     pub(crate) settings: Settings,
     pub(crate) config: fn(&mut Config),
@@ -45,6 +47,7 @@ impl Default for Plan {
         Self {
             limits: Vec::new(),
             facts: ModelFacts::guessed("gpt-4o"),
+            surfaces: None,
             priced: true,
             settings: Settings::default(),
             config: |_| (),
@@ -324,7 +327,12 @@ fn snapshot(plan: &Plan) -> Snapshot {
         upstream: upstream.into(),
         model: model.into(),
     };
-    let plans = |dialect, target| ModelPlan { dialect, targets: vec![target], facts: plan.facts };
+    let plans = |dialect, target| ModelPlan {
+        dialect,
+        surfaces: plan.surfaces.unwrap_or(Surfaces::of(dialect)),
+        targets: vec![target],
+        facts: plan.facts,
+    };
     let models = BTreeMap::from([
         ("gpt".to_owned(), plans(Dialect::OpenAi, target("openai/gpt", "openai", "gpt-upstream"))),
         (

@@ -23,7 +23,7 @@ fn demand() -> Demand {
 }
 
 fn decide(ending: Ending, usage: Option<Usage>, output: u64) -> Decision {
-    charge(ending, &Seen { usage, output, output_seen: output > 0 }, &demand(), &facts())
+    charge(ending, &Seen { usage, output, output_seen: output > 0, web_searches: 0 }, &demand(), &facts())
 }
 
 fn settled(input: u64, output: u64, figures: Figures, learn: Option<u64>) -> Charge {
@@ -69,7 +69,7 @@ fn output_beyond_a_cap_nobody_told_is_charged() {
         (Ending::Complete, 5_000, 5_000),
         (Ending::Complete, 100, 100),
     ] {
-        let seen = Seen { usage: None, output, output_seen: true };
+        let seen = Seen { usage: None, output, output_seen: true, web_searches: 0 };
         let Charge::Settle { usage, .. } = charge(ending, &seen, &demand, &facts()).charge else { panic!() };
         assert_eq!(usage.output, charged, "{ending:?} {output}");
     }
@@ -133,7 +133,7 @@ fn b084_absurd_usage_is_not_believed() {
     );
     assert!(!decide(Ending::Complete, Some(used(10_000, 10_000)), 0).disbelieved);
     let unbounded = ModelFacts { context: None, ..facts() };
-    let seen = Seen { usage: absurd, output: 0, output_seen: false };
+    let seen = Seen { usage: absurd, output: 0, output_seen: false, web_searches: 0 };
     assert!(!charge(Ending::Complete, &seen, &demand(), &unbounded).disbelieved);
 }
 
@@ -214,15 +214,19 @@ fn b079_a_search_that_is_certain_is_charged_though_nobody_reports_it() {
         ..Usage::default()
     };
     for (reported, want) in [(0, 1), (1, 1), (4, 4)] {
-        let seen =
-            Seen { usage: Some(Usage { web_searches: reported, ..usage }), output: 6, output_seen: true };
+        let seen = Seen {
+            usage: Some(Usage { web_searches: reported, ..usage }),
+            output: 6,
+            output_seen: true,
+            web_searches: 0,
+        };
         let facts = ModelFacts::of(Family::O200k);
         let Charge::Settle { usage, .. } = charge(Ending::Complete, &seen, &certain, &facts).charge else {
             panic!("a complete call is settled")
         };
         assert_eq!(usage.web_searches, want);
     }
-    let seen = Seen { usage: None, output: 0, output_seen: false };
+    let seen = Seen { usage: None, output: 0, output_seen: false, web_searches: 0 };
     let facts = ModelFacts::of(Family::O200k);
     assert_eq!(
         charge(Ending::ProviderError, &seen, &certain, &facts).charge,

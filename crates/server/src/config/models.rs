@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollbook_admission::{ModelPlan, Target};
 use tollbook_pricing::{Family, ModelFacts, Price, PriceBook, PriceDraft, PriceUnit, RatesDraft};
-use tollbook_wire::Dialect;
+use tollbook_wire::{Dialect, Surface, Surfaces};
 
 use super::catalog::pool_id;
 use super::file::{self, File};
@@ -86,10 +86,39 @@ pub(super) fn plans(mistakes: &mut Mistakes, file: &File) -> BTreeMap<String, Mo
         let there = model.upstream_model.clone().unwrap_or_else(|| model.name.clone());
         let facts = facts(mistakes, &format!("models[{index}]"), model, &there);
         let target = Target { pool: pool_id(model), upstream: upstream.name.clone(), model: there };
-        let plan = ModelPlan { dialect: dialect(upstream.dialect), targets: vec![target], facts };
+        let surfaces = surfaces(mistakes, &format!("models[{index}].surfaces"), model, upstream);
+        let plan = ModelPlan { dialect: dialect(upstream.dialect), surfaces, targets: vec![target], facts };
         plans.insert(model.name.clone(), plan);
     }
     plans
+}
+
+/// What a model is served on. Of an upstream's own list, what is wrong is told with the upstream.
+fn surfaces(mistakes: &mut Mistakes, path: &str, model: &file::Model, upstream: &file::Upstream) -> Surfaces {
+    let all = Surfaces::of(dialect(upstream.dialect));
+    let of = |given: &[file::Surface]| given.iter().copied().map(surface).collect::<Surfaces>();
+    let served = upstream.surfaces.as_deref().map_or(all, of);
+    let Some(given) = model.surfaces.as_deref() else { return served };
+    if given.is_empty() {
+        mistakes.add(path, "must not be empty");
+    }
+    for (index, name) in given.iter().copied().map(surface).enumerate() {
+        if !served.contains(name) {
+            let (word, upstream) = (name.word(), &upstream.name);
+            mistakes.add(format!("{path}[{index}]"), format!("`{upstream}` does not serve `{word}`"));
+        }
+    }
+    of(given)
+}
+
+pub(super) fn surface(given: file::Surface) -> Surface {
+    match given {
+        file::Surface::Chat => Surface::Chat,
+        file::Surface::Responses => Surface::Responses,
+        file::Surface::Completions => Surface::Completions,
+        file::Surface::Embeddings => Surface::Embeddings,
+        file::Surface::Messages => Surface::Messages,
+    }
 }
 
 pub(super) fn dialect(given: file::Dialect) -> Dialect {
@@ -112,6 +141,7 @@ fn facts(mistakes: &mut Mistakes, path: &str, model: &file::Model, there: &str) 
     };
     facts.context = model.context;
     facts.image_unknown = model.image_unknown;
+    facts.stored_input = model.stored_input.unwrap_or(facts.stored_input);
     facts.output_max = model.output.max;
     facts.output_cap = model.output.cap;
     facts.output_default = model.output.default.unwrap_or(facts.output_default);

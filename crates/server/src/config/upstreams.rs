@@ -8,7 +8,7 @@ use tollbook_gateway as gateway;
 
 use super::file::{self, File};
 use super::mistakes::Mistakes;
-use super::models::dialect;
+use super::models::{dialect, surface};
 use super::setup::secret;
 use super::values::{Size, Span};
 
@@ -53,6 +53,16 @@ fn upstream(
     if given.name.is_empty() {
         mistakes.add(format!("{path}.name"), "must not be empty");
     }
+    let speaks = dialect(given.dialect);
+    for (index, name) in given.surfaces.iter().flatten().copied().map(surface).enumerate() {
+        if name.dialect() != speaks {
+            let text = format!("`{}` belongs to the other dialect", name.word());
+            mistakes.add(format!("{path}.surfaces[{index}]"), text);
+        }
+    }
+    if given.surfaces.as_ref().is_some_and(Vec::is_empty) {
+        mistakes.add(format!("{path}.surfaces"), "must not be empty");
+    }
     let times = &given.timeouts;
     for (field, span) in [
         ("connect", times.connect),
@@ -72,7 +82,7 @@ fn upstream(
         first_byte_timeout: times.first_byte.0,
         silence_timeout: times.silence.0,
         idle_timeout: times.idle.0,
-        ..gateway::Upstream::new(given.name.clone(), dialect(given.dialect), base_url)
+        ..gateway::Upstream::new(given.name.clone(), speaks, base_url)
     })
 }
 

@@ -47,7 +47,7 @@ fn the_example_loads() {
     assert!(setup.admin.is_some());
     assert_eq!(setup.data_dir, Path::new("/nowhere/./tollbook-data"));
     assert_eq!(setup.snapshot.catalog.keys().len(), 4);
-    assert_eq!(setup.snapshot.catalog.models().len(), 3);
+    assert_eq!(setup.snapshot.catalog.models().len(), 4);
     assert_eq!(setup.warnings, Vec::<String>::new());
     assert!(!format!("{setup:?}").contains("KEY value"));
 }

@@ -13,6 +13,7 @@
 mod answers;
 mod billed;
 mod kit;
+mod openai;
 mod recorded;
 mod refusals;
 mod requests;

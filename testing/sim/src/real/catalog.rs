@@ -10,7 +10,7 @@ use tollbook_policy::{
     Secret, ShapeDraft, Strictness, Subject, Tenant, Weights,
 };
 use tollbook_pricing::{ModelFacts, Price, PriceBook, PriceDraft, RatesDraft};
-use tollbook_wire::Dialect;
+use tollbook_wire::{Dialect, Surfaces};
 
 const TENANTS: u64 = 3;
 pub(crate) const KEYS: u64 = 2;
@@ -86,7 +86,15 @@ impl Plan {
             // A family without a vocabulary: nothing is counted exactly, so nothing has to be loaded.
             let facts =
                 ModelFacts { output_default: 200, first_output: 40, ..ModelFacts::guessed("mistral") };
-            (model(number), ModelPlan { dialect: Dialect::OpenAi, targets: vec![target], facts })
+            (
+                model(number),
+                ModelPlan {
+                    dialect: Dialect::OpenAi,
+                    surfaces: Surfaces::of(Dialect::OpenAi),
+                    targets: vec![target],
+                    facts,
+                },
+            )
         });
         let rates =
             RatesDraft { input: Some("2".into()), output: Some("10".into()), ..RatesDraft::default() };

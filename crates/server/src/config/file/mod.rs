@@ -259,6 +259,9 @@ pub struct Upstream {
     /// Tries after the first one; only before the first byte of an answer.
     #[serde(default = "default_retries")]
     pub retries: u32,
+    /// What this provider serves; everything of its dialect if absent.
+    #[serde(default)]
+    pub surfaces: Option<Vec<Surface>>,
     /// Whether the provider knows `stream_options.include_usage`.
     #[serde(default = "yes")]
     pub asks_usage: bool,
@@ -286,6 +289,22 @@ pub enum Dialect {
     Openai,
     /// `POST /messages`, as Anthropic serves it.
     Anthropic,
+}
+
+/// One kind of call, by its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Surface {
+    /// `POST /v1/chat/completions`
+    Chat,
+    /// `POST /v1/responses`
+    Responses,
+    /// `POST /v1/completions`
+    Completions,
+    /// `POST /v1/embeddings`
+    Embeddings,
+    /// `POST /v1/messages`
+    Messages,
 }
 
 /// Time limits towards a provider.
@@ -327,6 +346,9 @@ pub struct Model {
     /// The model's name there; the same name if absent.
     #[serde(default)]
     pub upstream_model: Option<String>,
+    /// What it is served on; everything its upstream serves if absent.
+    #[serde(default)]
+    pub surfaces: Option<Vec<Surface>>,
     /// How its llm_tokens are counted before a provider has told; guessed from its name there if absent.
     #[serde(default)]
     pub vocabulary: Option<Vocabulary>,
@@ -336,6 +358,10 @@ pub struct Model {
     /// llm_tokens of an image whose size is not in the request; the most its provider counts if absent.
     #[serde(default)]
     pub image_unknown: Option<u64>,
+    /// llm_tokens that a call is taken to read of a conversation stored with the provider (`previous_response_id`,
+    /// `conversation`, a stored prompt): the request only names it. 8192 if absent.
+    #[serde(default)]
+    pub stored_input: Option<u64>,
     /// Bounds of its output.
     #[serde(default)]
     pub output: Output,

@@ -23,6 +23,7 @@ mod problem;
 mod refusal;
 mod relay;
 mod request;
+mod skim;
 mod spelling;
 mod splice;
 mod sse;

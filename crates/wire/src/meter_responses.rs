@@ -77,6 +77,14 @@ impl Meter {
         Ok(Verdict::Forward)
     }
 
+    /// An event that was too large to read, without what made it so.
+    pub(crate) fn see_skimmed(&mut self, event: &[u8]) {
+        let text = String::from_utf8_lossy(event);
+        let mut json = Json::lax(&text);
+        // One that cannot be read was counted already, as too large.
+        let _ = self.responses_event(&mut json);
+    }
+
     fn responses_close(&mut self, event: Event<'_>) {
         let mut kind = event.kind.unwrap_or(Kind::Other);
         if kind == Kind::End && event.failed {

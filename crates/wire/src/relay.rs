@@ -46,6 +46,7 @@ impl StreamRelay {
     pub fn new(surface: Surface, drop_usage_chunk: bool) -> Self {
         let mut reader = SseReader::new();
         reader.spill = drop_usage_chunk;
+        reader.skims = surface == Surface::Responses;
         Self { reader, meter: Meter::new(surface), drop_usage_chunk, dropped: false, closing: b"" }
     }
 
@@ -68,6 +69,9 @@ impl StreamRelay {
         let mut at = self.reader.lead(bytes);
         while let Some(item) = self.reader.next(bytes, &mut at) {
             self.meter.see(item);
+            if let Some(short) = self.reader.skimmed() {
+                self.meter.see_skimmed(&short);
+            }
             self.reader.done();
         }
         self.closing = self.reader.closing();

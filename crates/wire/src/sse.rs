@@ -8,6 +8,8 @@
 
 use memchr::{memchr, memchr2};
 
+use crate::skim::Skim;
+
 /// Largest block that is read.
 pub const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Capacity that is kept between blocks.
@@ -50,6 +52,9 @@ pub struct SseReader {
     /// Keep what was held when a block grows too large, so that a relay can forward it.
     pub(crate) spill: bool,
     pub(crate) spilled: Vec<u8>,
+    /// Read what matters out of a block that grows too large.
+    pub(crate) skims: bool,
+    skimming: Option<Box<Skim>>,
 }
 
 impl SseReader {
@@ -115,6 +120,7 @@ impl SseReader {
         let first = !std::mem::replace(&mut self.started, true);
         if self.pending == 0 {
             if here.len() > EVENT_BYTES_MAX {
+                self.skim(here);
                 return Some(SseItem::Oversized);
             }
             return Some(parse(here, first, &mut self.joined));
@@ -161,10 +167,23 @@ impl SseReader {
             self.partial.extend_from_slice(bytes);
         } else {
             let held = std::mem::take(&mut self.partial);
+            self.skim(&held);
+            self.skim(bytes);
             if read && self.spill {
                 self.spilled = held;
                 self.spilled.extend_from_slice(bytes);
             }
+        }
+    }
+
+    /// What was skimmed of the block that was too large, if it was told to skim.
+    pub(crate) fn skimmed(&mut self) -> Option<Vec<u8>> {
+        self.skimming.take().and_then(|skim| skim.take())
+    }
+
+    fn skim(&mut self, bytes: &[u8]) {
+        if self.skims && !bytes.is_empty() {
+            self.skimming.get_or_insert_default().push(bytes);
         }
     }
 

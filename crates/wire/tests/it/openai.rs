@@ -531,3 +531,21 @@ fn ends_that_the_gateway_writes_read_as_ends() {
     let want = "event: error\ndata: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"a\\\"b\",\"param\":null,\"sequence_number\":0}\n\n";
     assert_eq!(String::from_utf8(broken).unwrap(), want);
 }
+
+#[test]
+fn b070_a_last_event_too_large_to_read_still_tells_its_usage() {
+    let text = "x".repeat(tollbook_wire::EVENT_BYTES_MAX);
+    let one = delta("one ");
+    let last = format!(
+        r#"{{"type":"response.completed","sequence_number":9,"response":{{"status":"completed","service_tier":"flex","output":[{{"type":"message","content":[{{"type":"output_text","text":"{text} \"usage\":{{\"input_tokens\":1}}"}}]}}],"tools":[{{"usage":{{"input_tokens":1,"output_tokens":1}}}}]{USAGE}}}}}"#
+    );
+    let bytes = named(&[CREATED, ("response.output_text.delta", &one), ("response.completed", &last)]);
+    for step in [1_000, 70_000, bytes.len()] {
+        let got = crate::kit::replay(Surface::Responses, false, bytes.chunks(step));
+        assert_eq!(got.client, bytes);
+        assert_eq!((got.end.complete, got.end.error.clone()), (true, None), "{step}");
+        let usage = got.usage.unwrap();
+        assert_eq!((usage.input, usage.output, usage.complete), (100, 50, true), "{step}");
+        assert_eq!((got.output.bytes, got.anomalies.oversized), (4, 1), "{step}");
+    }
+}

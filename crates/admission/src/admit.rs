@@ -291,6 +291,7 @@ impl Admission {
             estimate,
             tenant,
             started,
+            trace: None,
             _in_flight: self.enter(asking.request.surface),
         };
         match self.reserve_pool(&open, 0).await {

@@ -21,6 +21,7 @@ mod snapshot;
 mod spool;
 mod ticket;
 mod time;
+mod trace;
 mod verb;
 
 pub use admit::{Admission, Admitted, Asking, OpenError, Settings};

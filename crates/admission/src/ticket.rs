@@ -11,6 +11,7 @@ use tollbook_engine::{Claim, Receipt, ReleaseCall, SettleCall};
 use tollbook_ledger::{Measure, ReleaseWhy};
 use tollbook_pricing::count_output;
 use tollbook_store::{EntryBody, Figures as Source, Flags, Hold, Side};
+use tollbook_telemetry::trace::CallTrace;
 use tollbook_telemetry::{InFlight, NameLabel, PoolLabel};
 use tollbook_wire::{Classes, Surface};
 
@@ -22,7 +23,7 @@ use crate::figures::Figures;
 use crate::live::{Leave, Live};
 use crate::outcome::{Ending, Outcome, Posting};
 use crate::refused::Refused;
-use crate::report;
+use crate::{report, trace};
 
 /// An admitted call that has not ended.
 #[derive(Debug)]
@@ -49,6 +50,7 @@ pub(crate) struct Open {
     pub(crate) started: Instant,
     /// Times the call was sent.
     pub(crate) attempts: u16,
+    pub(crate) trace: Option<CallTrace>,
     pub(crate) _in_flight: InFlight,
 }
 
@@ -66,6 +68,24 @@ impl Ticket {
 
     pub fn request_id(&self) -> &str {
         self.open.as_ref().map_or("", |open| &open.request_id)
+    }
+
+    /// Tells a trace what was decided; at the end, what became of it.
+    pub fn follow(&mut self, call: CallTrace) {
+        if let Some(open) = self.open.as_mut() {
+            trace::admitted(&call, open);
+            open.trace = Some(call);
+        }
+    }
+
+    /// The model asked of the provider.
+    pub fn model_sent(&self) -> &str {
+        self.open.as_ref().map_or("", |open| &open.bound.target.model)
+    }
+
+    /// The trace of the call, where there is one.
+    pub fn trace(&self) -> Option<&CallTrace> {
+        self.open.as_ref()?.trace.as_ref()
     }
 
     /// The pool that serves the call, as metrics name it.
@@ -144,6 +164,9 @@ impl Open {
         self.live.mark_ended();
         let (charge, disbelieved) = charge::of(self, outcome);
         self.admission.report(self, outcome, &charge, disbelieved);
+        if let Some(call) = &self.trace {
+            trace::ended(call, self, outcome, &charge);
+        }
         self.learn(&charge);
         match &charge {
             Charge::Release(why) => {

@@ -9,23 +9,23 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tollbook_admission::{Ending, Outcome, Ticket};
+use tollbook_telemetry::trace::CallTrace;
 use tollbook_wire::{Changes, StreamRelay, Surface};
 
 use crate::body::OutBody;
 use crate::cut::Cut;
 use crate::detach::Detach;
 use crate::encoding::Decoder;
-use crate::figures;
 use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
 use crate::intake::{IntakeError, Share, Taken};
 use crate::outgoing::Outgoing;
-use crate::paths;
 use crate::plane::Plane;
 use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
 use crate::relay::{RelayBody, Relayed, StreamOf};
 use crate::upstream::Upstream;
+use crate::{figures, paths, trace};
 
 /// Bodies above this are decoded off the async workers.
 const DECODE_INLINE_MAX: usize = 256 << 10;
@@ -65,11 +65,15 @@ pub(crate) async fn serve(
 ) -> Response<OutBody> {
     let request_id = gateway.request_id();
     let dialect = surface.dialect();
+    let trace = gateway.trace(surface, request.headers(), &request_id);
     // Boxed in two halves: hyper moves a handler's future about, and this one would be several kilobytes.
-    let admitted = match Box::pin(admit(&gateway, surface, request, &request_id)).await {
+    let admitted = match Box::pin(admit(&gateway, surface, request, &request_id, trace.as_ref())).await {
         Ok(admitted) => admitted,
         Err(problem) => {
             gateway.note_refused(surface, &problem);
+            if let Some(call) = &trace {
+                trace::rejected(call, &problem);
+            }
             return problem.respond(dialect, &request_id);
         }
     };
@@ -78,9 +82,17 @@ pub(crate) async fn serve(
     let work = run(Arc::clone(&gateway), admitted, request_id.clone());
     let result = if streaming { Box::pin(work).await } else { Detach::new(work, bound).await };
     match result {
-        Ok(response) => response,
+        Ok(response) => {
+            if let Some(call) = &trace {
+                trace::answered(call, response.status());
+            }
+            response
+        }
         Err(problem) => {
             Gateway::note_failed(&request_id, &problem);
+            if let Some(call) = &trace {
+                trace::failed(call, &problem);
+            }
             problem.respond(dialect, &request_id)
         }
     }
@@ -91,6 +103,7 @@ async fn admit(
     surface: Surface,
     request: Request<Incoming>,
     request_id: &Arc<str>,
+    trace: Option<&CallTrace>,
 ) -> Result<Admitted, Problem> {
     let dialect = surface.dialect();
     let (head, body) = request.into_parts();
@@ -118,6 +131,7 @@ async fn admit(
         arrived: Instant::now(),
         request_id: Arc::clone(request_id),
         principal,
+        trace: trace.cloned(),
     };
     let service = named(&head.headers, "x-tollbook-service")?;
     let user = named(&head.headers, "x-tollbook-user")?;
@@ -173,6 +187,7 @@ struct Call {
     arrived: Instant,
     request_id: Arc<str>,
     principal: tollbook_admission::Principal,
+    trace: Option<CallTrace>,
 }
 
 impl Call {
@@ -189,6 +204,9 @@ impl Call {
             problem.param = error.param().map(str::to_owned);
             problem
         })?;
+        if let Some(call) = &self.trace {
+            trace::asked(call, &request);
+        }
         let asking = tollbook_admission::Asking {
             principal: &self.principal,
             request: &request,
@@ -198,8 +216,15 @@ impl Call {
             request_id: &self.request_id,
         };
         let admitted = self.gateway.admission.admit(asking).await;
-        let admitted =
-            admitted.map_err(|r| Problem::refused(r, self.surface.dialect(), self.gateway.jitter()))?;
+        let mut admitted = admitted.map_err(|refused| {
+            if let Some(call) = &self.trace {
+                trace::refused(call, &refused);
+            }
+            Problem::refused(refused, self.surface.dialect(), self.gateway.jitter())
+        })?;
+        if let Some(call) = self.trace {
+            admitted.ticket.follow(call);
+        }
         let Some(upstream) = self.plane.upstream(admitted.target.upstream.as_str()) else {
             admitted.ticket.end(&Outcome::never_sent());
             return Err(Problem::refused(tollbook_admission::Refused::Internal, self.surface.dialect(), 0));
@@ -253,7 +278,9 @@ async fn run(
         if tries == 1 {
             gateway.note_dispatch(call.surface, call.stream, dispatched.duration_since(call.arrived));
         }
+        trace::attempt(&call.ticket, &call.upstream, call.surface, &mut call.headers);
         let sent = call.upstream.send(path, call.query.as_deref(), &call.headers, call.body.clone()).await;
+        trace::tried(&call.ticket, sent.as_ref());
         gateway.note_tried(pool, sent.as_ref().ok().map(Response::status), dispatched.elapsed());
         let (pause, problem, outcome) = match sent {
             Ok(response) if response.status().is_success() => {
@@ -500,6 +527,7 @@ async fn buffered(
         return Err(problem);
     }
     let figures = *call.ticket.figures();
+    trace::read(&call.ticket, call.surface, &bytes);
     call.ticket.end(&Outcome::buffered(&meter));
     let mut response = Response::new(OutBody::full(bytes));
     *response.status_mut() = status;

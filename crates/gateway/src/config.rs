@@ -98,6 +98,8 @@ pub struct Upstream {
     pub asks_usage: bool,
     /// Read a stream to its end, within `drain` bounds, after its client left: for providers that bill on all the same.
     pub drains: bool,
+    /// Tell the provider which trace a call belongs to.
+    pub trace_context: bool,
 }
 
 impl Upstream {
@@ -115,6 +117,7 @@ impl Upstream {
             idle_timeout: Duration::from_secs(15),
             asks_usage: true,
             drains: false,
+            trace_context: false,
         }
     }
 }
@@ -135,6 +138,7 @@ impl Upstream {
             idle_timeout,
             asks_usage,
             drains,
+            trace_context,
         } = self;
         let credential = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         *name == other.name
@@ -148,5 +152,6 @@ impl Upstream {
             && *idle_timeout == other.idle_timeout
             && *asks_usage == other.asks_usage
             && *drains == other.drains
+            && *trace_context == other.trace_context
     }
 }

@@ -3,8 +3,8 @@
 //! Shutdown: readiness off, nothing new accepted, calls finish within the drain time, then streams end with
 //! their dialect's error event; the last thing is that everything is settled.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tollbook_admission::{Admission, Snapshot};
+use tollbook_telemetry::trace::{CallTrace, Tracer};
 use tollbook_telemetry::{InFlight, Metrics, PoolLabel, labels};
 use tollbook_wire::{Dialect, ErrorKind, Surface};
 
@@ -24,7 +25,7 @@ use crate::plane::{Plane, Prepared};
 use crate::problem::{self, Problem};
 use crate::relay::Drains;
 use crate::upstream::{SendError, Upstream};
-use crate::{call, limits, listen};
+use crate::{call, limits, listen, trace};
 
 /// After the drain time: how long streams may take to write their last event.
 const CUT_GRACE: Duration = Duration::from_secs(5);
@@ -38,6 +39,7 @@ pub struct Gateway {
     ready: AtomicBool,
     drain_slots: Arc<Semaphore>,
     cut: watch::Sender<bool>,
+    tracer: OnceLock<Arc<Tracer>>,
 }
 
 impl Gateway {
@@ -57,6 +59,7 @@ impl Gateway {
             ready: AtomicBool::new(true),
             drain_slots: Arc::new(Semaphore::new(drains_max)),
             cut: watch::Sender::new(false),
+            tracer: OnceLock::new(),
         }))
     }
 
@@ -77,6 +80,21 @@ impl Gateway {
 
     pub(crate) fn plane(&self) -> Arc<Plane> {
         self.plane.load_full()
+    }
+
+    /// From now on calls are traced; once.
+    pub fn trace_by(&self, tracer: Arc<Tracer>) {
+        drop(self.tracer.set(tracer));
+    }
+
+    /// The trace of a call at the door; nothing where nobody watches, or the call is not sampled.
+    pub(crate) fn trace(
+        &self,
+        surface: Surface,
+        headers: &http::HeaderMap,
+        request_id: &Arc<str>,
+    ) -> Option<CallTrace> {
+        self.tracer.get().and_then(|tracer| trace::begin(tracer, surface, headers, request_id))
     }
 
     /// Serves until `stop` turns true, then drains. Returns once every connection has closed or was cut.

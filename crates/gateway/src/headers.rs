@@ -20,7 +20,7 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Request fields that never reach a provider: credentials, framing, encodings, forwarding facts.
-const REQUEST_DROPPED: [&str; 20] = [
+const REQUEST_DROPPED: [&str; 23] = [
     "host",
     "content-length",
     "authorization",
@@ -42,6 +42,10 @@ const REQUEST_DROPPED: [&str; 20] = [
     "x-http-method-override",
     "x-original-url",
     "via",
+    // Whose trace a call belongs to is told where the upstream's configuration says so; baggage is for nobody outside.
+    "traceparent",
+    "tracestate",
+    "baggage",
 ];
 
 /// Response fields that describe the operator's account or would mislead the client.

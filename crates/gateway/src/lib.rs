@@ -24,6 +24,7 @@ mod problem;
 mod refusal;
 mod relay;
 mod stall;
+mod trace;
 mod upstream;
 
 pub use config::{Bounds, Config, Timeouts, Upstream};

@@ -63,6 +63,12 @@ pub(crate) fn model_name(path: &str) -> &str {
     path.strip_prefix(MODEL).unwrap_or_default()
 }
 
+/// The path of a surface.
+pub(crate) fn route(surface: Surface) -> &'static str {
+    let row = ROWS.iter().find(|(_, door)| *door == Door::Call(surface));
+    row.map_or("", |(path, _)| path)
+}
+
 /// Where a surface lives below an upstream's base URL, e.g. `/chat/completions`.
 pub(crate) fn upstream_path(surface: Surface) -> &'static str {
     let row = ROWS.iter().find(|(_, door)| *door == Door::Call(surface));

@@ -24,7 +24,7 @@ use tollbook_wire::{ErrorDetail, ErrorKind, StopUsage, StreamRelay, Surface};
 use crate::cut::Cut;
 use crate::encoding::Decoder;
 use crate::problem::Problem;
-use crate::refusal;
+use crate::{refusal, trace};
 
 /// Most bytes one decoded chunk may grow to.
 const EXPAND_MAX: usize = 8 << 20;
@@ -236,7 +236,7 @@ impl RelayBody {
         let events = tollbook_wire::stop_at_limit(self.surface, self.relay.meter(), usage);
         self.relay.append(Bytes::from(events), &mut self.scratch);
         self.ready.extend(self.scratch.drain(..));
-        ticket.end(&self.outcome(Ending::StoppedAtLimit));
+        self.close(ticket, Ending::StoppedAtLimit);
     }
 
     /// The stream is over; `how` is what the transport said, the events may know better.
@@ -266,7 +266,7 @@ impl RelayBody {
         }
         self.ready.extend(self.scratch.drain(..));
         let told = if self.client_left { Ending::ClientGone } else { ending };
-        ticket.end(&self.outcome(told));
+        self.close(ticket, told);
         Poll::Ready(())
     }
 
@@ -287,6 +287,11 @@ impl RelayBody {
             let meter = self.relay.meter();
             tollbook_wire::broken_stream(self.surface, meter, kind, detail, message, request_id)
         }
+    }
+
+    fn close(&self, ticket: Ticket, ending: Ending) {
+        trace::streamed(&ticket, self.relay.meter());
+        ticket.end(&self.outcome(ending));
     }
 
     fn outcome(&self, ending: Ending) -> Outcome {
@@ -334,7 +339,7 @@ impl Drop for RelayBody {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
         let ending = if self.is_whole() && !self.client_left { Ending::Complete } else { Ending::ClientGone };
-        ticket.end(&self.outcome(ending));
+        self.close(ticket, ending);
     }
 }
 

@@ -16,8 +16,8 @@ use secrecy::ExposeSecret;
 use tollbook_wire::Dialect;
 
 use crate::config;
-use crate::headers;
 use crate::outgoing::Outgoing;
+use crate::{headers, trace};
 
 /// Idle connections kept per upstream.
 const IDLE_MAX: usize = 1024;
@@ -103,6 +103,9 @@ impl Upstream {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers::for_upstream(client_headers);
         let out = request.headers_mut();
+        if self.config.trace_context {
+            trace::keep(client_headers, out);
+        }
         out.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some((name, value)) = &self.credential {

@@ -19,7 +19,7 @@ use tollbook_store_sql::SqliteStore;
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
-use crate::config::Setup;
+use crate::config::{Setup, Traces};
 use crate::config::file::{Durability, Log};
 use crate::history;
 use crate::run::warm;
@@ -109,6 +109,7 @@ pub struct Pinned {
     calls: Settings,
     connections_max: usize,
     drains_max: usize,
+    traces: Option<Traces>,
 }
 
 impl Pinned {
@@ -122,6 +123,7 @@ impl Pinned {
             calls: setup.calls,
             connections_max: setup.gateway.bounds.connections_max,
             drains_max: setup.gateway.bounds.drains_max,
+            traces: setup.traces.clone(),
         }
     }
 
@@ -140,7 +142,13 @@ impl Pinned {
             ("http.drains_max", self.drains_max.to_string(), file.drains_max.to_string()),
         ];
         let changed = settings.into_iter().filter(|(_, runs, wanted)| runs != wanted);
-        changed.map(|(name, runs, wanted)| waits(name, &runs, &wanted)).collect()
+        let mut waiting: Vec<String> =
+            changed.map(|(name, runs, wanted)| waits(name, &runs, &wanted)).collect();
+        // Not shown: secrets are among it.
+        if self.traces != file.traces {
+            waiting.push("traces stays as it was at the start".to_owned());
+        }
+        waiting
     }
 }
 

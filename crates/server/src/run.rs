@@ -64,6 +64,7 @@ struct Tasks {
     admission: JoinHandle<()>,
     jobs: JoinHandle<()>,
     observer: JoinHandle<()>,
+    traces: Option<JoinHandle<()>>,
 }
 
 impl Stops {
@@ -152,6 +153,10 @@ impl Running {
             pinned,
         };
         let stop = Stops::new();
+        let traces = setup
+            .traces
+            .map(|traces| observe::trace(traces, &gateway, Arc::clone(&metrics), stop.jobs.subscribe()));
+        let traces = traces.transpose()?;
         let tasks = Tasks {
             gateway: tokio::spawn(gateway.serve(listener, stop.gateway.subscribe())),
             admin: admin
@@ -166,6 +171,7 @@ impl Running {
                 Arc::clone(&metrics),
                 stop.jobs.subscribe(),
             )),
+            traces,
         };
         Ok(Self { addresses, admission, metrics, live, engine, store, stop, tasks })
     }
@@ -187,6 +193,9 @@ impl Running {
             |done| ended("the journal's drain", done),
         );
         ended("the observer", tasks.observer.await);
+        if let Some(traces) = tasks.traces {
+            ended("sending traces", traces.await);
+        }
         drop((admission, live));
         store.close().await;
         close_engine(engine).await;

@@ -134,7 +134,11 @@ labels! {
     /// Trouble with the journal's store.
     StoreTrouble "trouble" { Away "away", Busy "busy", Refused "refused", Damaged "damaged" }
     /// A background job.
-    Job "job" { Sweep "sweep", Drain "drain", Drift "drift", Openings "openings" }
+    Job "task" { Sweep "sweep", Drain "drain", Drift "drift", Openings "openings" }
+    /// Why a span was never seen by a collector.
+    SpanLoss "loss" {
+        QueueFull "queue_full", Refused "refused", Away "away", Shutdown "shutdown",
+    }
     /// How a job's run ended.
     Run "run" { Ok "ok", Failed "failed" }
     /// Trouble with an upstream.

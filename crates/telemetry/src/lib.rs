@@ -1,8 +1,8 @@
-//! Metrics and logs: what operators see.
+//! Metrics, logs and traces: what operators see.
 //!
 //! Invariants: every metric stands in `list`, with type, unit, labels and help; a label's values are an enum or names
 //! from the configuration, up to a stated bound, then `other`; no key, user, tenant, prompt or client text is ever a
-//! label or a log field. Counting takes no lock and allocates nothing once a series exists.
+//! label, a log field or an attribute. Counting takes no lock and allocates nothing once a series exists.
 //! Nothing here can fail a call: a number that cannot be counted is not counted.
 
 mod kinds;
@@ -10,6 +10,7 @@ pub mod labels;
 mod list;
 pub mod log;
 mod names;
+pub mod trace;
 
 pub use kinds::{Counts, Gauges, InFlight, Times};
 pub use labels::{LabelDoc, LabelSet};

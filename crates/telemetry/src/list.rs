@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use crate::kinds::{Bounds, Counts, Gauges, Times};
 use crate::labels::{
     Alarm, Anomaly, Away, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job, LabelDoc, LabelSet,
-    Measure, Part, Problem, Run, Side, Status, StoreTrouble, Surface, UpstreamTrouble, Verb,
+    Measure, Part, Problem, Run, Side, SpanLoss, Status, StoreTrouble, Surface, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
 
@@ -146,6 +146,10 @@ metrics! {
     Counts upstream_errors(PoolLabel, UpstreamTrouble) "Failures of a pool";
     Counts upstream_retries(PoolLabel) "Requests sent to a pool again";
     Times upstream_answer(PoolLabel) [PROVIDER] "Time from dispatch to the head of the answer";
+
+    // traces
+    Counts traces_sent() "Spans a collector took";
+    Counts traces_dropped(SpanLoss) "Spans that no collector took, by why";
 
     // the process
     Gauges config_generation() "Number of the configuration in force; rises with every reload";

@@ -7,6 +7,7 @@ use crate::classes::{Classes, Classifier};
 use crate::content::{Sink, Walk};
 use crate::items::Searches;
 use crate::json::{Fault, Json, Kind};
+use crate::names::finish_word;
 use crate::relay::{StreamEnd, StreamError};
 use crate::sse::{SseEvent, SseItem};
 use crate::surface::{Dialect, Surface};
@@ -72,6 +73,8 @@ pub struct Seen {
     /// Choices that spoke and choices that have finished, one bit per index.
     pub choices: u128,
     pub finished: u128,
+    /// Why the first choice that has finished did so, in a bounded set of words.
+    pub reason: Option<&'static str>,
     /// `message_start` was seen.
     pub started: bool,
     /// The content block that is open.
@@ -239,7 +242,7 @@ impl Meter {
                 }
                 "text" if self.surface == Surface::Completions => self.walk.text(json)?,
                 "delta" | "message" => self.delta(json)?,
-                "finish_reason" => finished = json.string_or_skip()?.is_some_and(|why| !why.is_empty()),
+                "finish_reason" => finished = self.finish(json)?,
                 "usage" => usage = usage_openai::Figures::read(json, Names::Prompt, &mut self.anomalies)?,
                 _ => json.skip()?,
             }
@@ -327,12 +330,19 @@ impl Meter {
         json.object_or_skip(|json, key| match key.raw() {
             "text" | "thinking" | "partial_json" => self.walk.text(json),
             "stop_reason" => {
-                stopped = json.string_or_skip()?.is_some_and(|why| !why.is_empty());
+                stopped = self.finish(json)?;
                 Ok(())
             }
             _ => json.skip(),
         })?;
         Ok(stopped)
+    }
+
+    /// A finish or stop reason; answers whether there is one.
+    fn finish(&mut self, json: &mut Json<'_>) -> Result<bool, Fault> {
+        let reason = json.string_or_skip()?.and_then(|why| finish_word(why.raw()));
+        self.seen.reason = self.seen.reason.or(reason);
+        Ok(reason.is_some())
     }
 
     fn message_start(&mut self, json: &mut Json<'_>) -> Result<(), Fault> {

@@ -16,5 +16,6 @@ mod metrics;
 mod openai;
 mod res;
 mod smoke;
+mod trace;
 mod transcripts;
 mod world;

@@ -25,6 +25,7 @@ use tollbook_policy::{
 use tollbook_pricing::{ModelFacts, Price, PriceBook, PriceDraft, RatesDraft};
 use tollbook_store::EntryBody;
 use tollbook_telemetry::Metrics;
+use tollbook_telemetry::trace::{Tracer, TracerSettings};
 use tollbook_wire::{Dialect, Surfaces};
 
 pub(crate) const API_KEY: &str = "tb_test_key";
@@ -40,6 +41,7 @@ pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) config: fn(&mut Config),
     pub(crate) upstream: fn(&mut Upstream),
+    pub(crate) traces: Option<TracerSettings>,
 }
 
 impl Default for Plan {
@@ -52,6 +54,7 @@ impl Default for Plan {
             settings: Settings::default(),
             config: |_| (),
             upstream: |_| (),
+            traces: None,
         }
     }
 }
@@ -93,6 +96,7 @@ pub(crate) struct World {
     pub(crate) admission: Arc<Admission>,
     pub(crate) engine: Arc<MemoryEngine>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: tokio::task::JoinHandle<()>,
     limits: u32,
@@ -151,6 +155,10 @@ impl World {
         }
         (plan.config)(&mut config);
         let gateway = Gateway::new(config, Arc::clone(&admission), Arc::clone(&metrics)).unwrap();
+        let tracer = plan.traces.map(|settings| Tracer::new(settings, Arc::clone(&metrics), 11));
+        if let Some(tracer) = &tracer {
+            gateway.trace_by(Arc::clone(tracer));
+        }
         let stop = watch::Sender::new(false);
         let serving = tokio::spawn(gateway.serve(listener, stop.subscribe()));
         let running = Arc::clone(&admission);
@@ -158,7 +166,7 @@ impl World {
         tokio::spawn(async move { running.run(stopped).await });
         let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
         let limits = u32::try_from(plan.limits.len()).unwrap();
-        Self { up, addr, admission, engine, metrics, stop, serving, limits, client }
+        Self { up, addr, admission, engine, metrics, tracer, stop, serving, limits, client }
     }
 
     pub(crate) async fn send(

@@ -12,6 +12,7 @@ mod node;
 mod problem;
 mod read;
 mod setup;
+mod traces;
 mod upstreams;
 pub mod values;
 
@@ -21,6 +22,8 @@ pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
 pub use setup::{Admin, Setup, api_key_hash, load, load_text};
+
+pub use traces::Traces;
 
 use mistakes::Mistake;
 use node::Node;

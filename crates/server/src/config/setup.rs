@@ -11,6 +11,7 @@ use super::environment::Lookup;
 use super::file::{Durability, File, Log};
 use super::mistakes::Mistakes;
 use super::problem::LoadError;
+use super::traces::{Traces, traces};
 use super::values::Secret;
 use super::{Source, catalog, models, read_file, read_text, upstreams};
 
@@ -23,6 +24,8 @@ pub struct Setup {
     pub data_dir: PathBuf,
     pub durability: Durability,
     pub log: Log,
+    /// `None`: off, no collector was named.
+    pub traces: Option<Traces>,
     pub calls: Settings,
     pub snapshot: Snapshot,
     /// Legal, but probably not meant.
@@ -62,6 +65,7 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
     let gateway = upstreams::gateway(&mut mistakes, &file, folder, listen);
     let calls = upstreams::calls(&mut mistakes, &file.calls);
     let admin = admin(&mut mistakes, &file, folder);
+    let traces = traces(&mut mistakes, &file.traces);
     let api_key_hash = pepper_of(&mut mistakes, &file, folder);
     let prices = models::prices(&mut mistakes, &file);
     let models = models::plans(&mut mistakes, &file);
@@ -73,6 +77,7 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
             data_dir: folder.join(&file.data_dir),
             durability: file.engine.durability,
             log: file.log,
+            traces,
             calls,
             snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
             warnings,

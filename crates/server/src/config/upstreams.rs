@@ -78,6 +78,7 @@ fn upstream(
         retries: given.retries,
         asks_usage: given.asks_usage,
         drains: given.drains,
+        trace_context: given.trace_context,
         connect_timeout: times.connect.0,
         first_byte_timeout: times.first_byte.0,
         silence_timeout: times.silence.0,
@@ -86,7 +87,7 @@ fn upstream(
     })
 }
 
-fn url(mistakes: &mut Mistakes, path: &str, text: &str) -> Option<http::Uri> {
+pub(super) fn url(mistakes: &mut Mistakes, path: &str, text: &str) -> Option<http::Uri> {
     let uri: Option<http::Uri> = text.parse().ok();
     let good = uri.filter(|uri: &http::Uri| {
         matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
@@ -171,7 +172,7 @@ pub(super) fn calls(mistakes: &mut Mistakes, given: &file::Calls) -> Settings {
     }
 }
 
-fn at_least(mistakes: &mut Mistakes, path: &str, span: Span) {
+pub(super) fn at_least(mistakes: &mut Mistakes, path: &str, span: Span) {
     if span < TIMEOUT_MIN {
         mistakes.add(path, format!("must be at least {TIMEOUT_MIN}"));
     }

@@ -280,6 +280,46 @@ fn bounds_and_times_that_make_no_sense_are_named() {
 }
 
 #[test]
+fn traces_that_cannot_be_are_named() {
+    let rows = [
+        (
+            "endpoint: collector",
+            "traces.endpoint: must be a URL, as https://api.openai.com/v1, not `collector`",
+        ),
+        ("endpoint: \"http://u:hush@h\"", "traces.endpoint: must have no user, query or fragment"),
+        ("sample: 1.1", "traces.sample: must be from 0 to 1, not `1.1`"),
+        ("sample: 0.0000001", "traces.sample: must be a multiple of 0.000001, not `0.0000001`"),
+        ("sample: -1", "traces.sample: must not be negative: `-1`"),
+        ("queue_max: 0", "traces.queue_max: must be from 1 to 1048576"),
+        ("queue_max: 1048577", "traces.queue_max: must be from 1 to 1048576"),
+        ("timeout: 0s", "traces.timeout: must be at least 1ms"),
+        ("every: 0s", "traces.every: must be at least 1ms"),
+        ("service_name: \"\"", "traces.service_name: must have from 1 to 128 bytes"),
+        ("headers: { a: b }", "traces.headers: there is no `traces.endpoint` to send them to"),
+        (
+            "endpoint: \"http://h\", headers: { \"a b\": c }",
+            "traces.headers.a b: cannot be the name of a header",
+        ),
+        ("endpoint: \"http://h\", headers: { Host: c }", "traces.headers.Host: is set by the gateway itself"),
+    ];
+    for (fields, want) in rows {
+        let report = load(&format!("{HEAD}  - {{ id: t }}\ntraces: {{ {fields} }}\n")).unwrap_err();
+        assert!(report.starts_with("t.yaml:7:") && report.ends_with(want), "{fields}\n{report}");
+    }
+    let traces =
+        |fields: &str| load(&format!("{HEAD}  - {{ id: t }}\ntraces: {{ {fields} }}\n")).unwrap().traces;
+    assert!(traces("sample: 0.5").is_none(), "off without a collector");
+    let traces =
+        traces("endpoint: \"http://h:4318\", sample: 0.25, headers: { x-key: \"${COLLECTOR_KEY}\" }")
+            .unwrap();
+    assert_eq!((traces.tracer.ratio, traces.export.headers.len()), (250_000, 1));
+    assert!(!format!("{traces:?}").contains("KEY value"));
+    let broken = "endpoint: \"http://h\", headers: { x-key: \"a\\nhush\" }";
+    let report = load(&format!("{HEAD}  - {{ id: t }}\ntraces: {{ {broken} }}\n")).unwrap_err();
+    assert!(report.ends_with("has characters a header cannot carry") && !report.contains("hush"), "{report}");
+}
+
+#[test]
 fn upstreams_and_models_that_cannot_be_are_named() {
     let load = |upstream: &str, model: &str| {
         let text = format!(

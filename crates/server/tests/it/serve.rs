@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tollbook::demo::provider::Provider;
+use tollbook_mock_collector::{MockCollector, attribute};
 
 use crate::process::{OPERATOR, Tollbook, call, command, send, until};
 
@@ -344,4 +345,42 @@ fn b228_b230_a_new_secret_starts_no_new_budget_and_an_old_one_ends() {
         assert_eq!(program.chat("new", &chat()).0, 401, "{refused}");
         program.stop();
     }
+}
+
+#[test]
+fn traces_reach_a_collector_and_a_stop_sends_the_last() {
+    let world = World::new(Duration::ZERO);
+    let collector = world.runtime.block_on(MockCollector::start()).unwrap();
+    let traces = format!(
+        "traces: {{ endpoint: {}, every: 1h, service_name: edge, headers: {{ x-collector: sesame }} }}",
+        collector.url()
+    );
+    let path = world.write(&traces, "{ name: r, measure: requests, window: 1h, ceiling: 1 }");
+    let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    assert_eq!(program.chat("secret", &chat()).0, 429);
+    program.stop();
+    let received = collector.received();
+    assert_eq!(collector.mistakes(), Vec::<String>::new());
+    assert!(received.iter().all(|each| each.service.as_deref() == Some("edge")));
+    assert!(received.iter().all(|each| each.headers["x-collector"] == "sesame"));
+    let spans = collector.spans();
+    let decisions: Vec<_> = spans.iter().filter_map(|span| attribute(span, "tollbook.decision")).collect();
+    assert_eq!(decisions, ["admit", "deny"], "{spans:#?}");
+    let limits: Vec<_> = spans.iter().filter_map(|span| attribute(span, "tollbook.limit.name")).collect();
+    assert_eq!(limits, ["r"]);
+    assert_eq!(spans.len(), 3, "one call has a try");
+    assert!(spans.iter().any(|span| attribute(span, "tollbook.actual.llm_tokens").is_some()));
+}
+
+#[test]
+fn a_collector_that_is_not_there_keeps_nothing_up() {
+    let world = World::new(Duration::ZERO);
+    let traces = "traces: { endpoint: \"http://127.0.0.1:1\", flush: 100ms }";
+    let path = world.write(traces, "{ name: r, measure: requests, window: 1h, ceiling: 9 }");
+    let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
+    assert_eq!(program.chat("secret", &chat()).0, 200);
+    let stopping = std::time::Instant::now();
+    program.stop();
+    assert!(stopping.elapsed() < Duration::from_secs(10), "{:?}", stopping.elapsed());
 }

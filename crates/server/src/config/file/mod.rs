@@ -4,6 +4,7 @@
 //! Unknown fields are mistakes everywhere. Absent and null are the same.
 
 mod limit;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::values::{Decimal, Secret, Size, Span};
 pub use limit::*;
+pub use traces::Traces;
 
 /// `tollbook.yaml`: one gateway process. Any value may hold `${VARIABLE}` or `${VARIABLE:-default}`, replaced from the
 /// environment at start; `$${` stands for a literal `${`.
@@ -35,6 +37,9 @@ pub struct File {
     /// How the gateway logs. No log line holds a prompt or a key.
     #[serde(default)]
     pub log: Log,
+    /// Spans of calls, for an OpenTelemetry collector. Off without an endpoint.
+    #[serde(default)]
+    pub traces: Traces,
     /// Bounds on what one client or one answer may take.
     #[serde(default)]
     pub http: Http,
@@ -268,6 +273,10 @@ pub struct Upstream {
     /// Read a stream to its end after its client left, for the usage: for providers that bill on all the same.
     #[serde(default)]
     pub drains: bool,
+    /// Tell this provider which trace a call belongs to (`traceparent`, `tracestate`): for servers of your own. Others
+    /// are told nothing, because a trace's id ties a tenant's calls together. `baggage` is never passed on.
+    #[serde(default)]
+    pub trace_context: bool,
     /// Time limits towards this provider.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,

@@ -160,10 +160,28 @@ fn cell(value: &Value) -> String {
 }
 
 fn metrics(facts: &Value) -> Result<String> {
-    let keys = [("name", "metric"), ("kind", "kind"), ("labels", "labels"), ("help", "meaning")];
+    let keys = [
+        ("name", "metric"),
+        ("kind", "kind"),
+        ("labels", "labels"),
+        ("help", "meaning"),
+        ("series_max", "series at most"),
+    ];
+    let mut rows = facts.clone();
+    for row in rows.as_array_mut().context("not an array")? {
+        if let Some(labels) = row.get_mut("labels").and_then(Value::as_array_mut) {
+            for label in labels {
+                let part = |key: &str| label.get(key).and_then(Value::as_str).map(str::to_owned);
+                let (name, values) = (part("name").context("a label has no name")?, part("values"));
+                *label = Value::String(format!("{name} ({})", values.context("a label has no values")?));
+            }
+        }
+    }
     Ok(format!(
-        "# Metrics\n\nServed at `/metrics`; labels never carry keys, prompts or users.\n\n{}",
-        table(facts, &keys)?
+        "# Metrics\n\nServed at `/metrics`; labels never carry keys, prompts or users, and every one has a bounded \
+         number of values, so a metric has no more series than its last column says. A histogram counts once there, with \
+         all its buckets.\n\n{}",
+        table(&rows, &keys)?
     ))
 }
 
@@ -188,12 +206,16 @@ mod tests {
     #[test]
     fn a_table_is_sorted_and_escaped() {
         let facts = serde_json::json!([
-            { "name": "b_total", "kind": "counter", "labels": ["model"], "help": "b | c" },
-            { "name": "a_total", "kind": "counter", "labels": [], "help": "a" },
+            { "name": "b_total", "kind": "counter", "labels": [{ "name": "model", "values": "x, y" }],
+              "series_max": 2, "help": "b | c" },
+            { "name": "a_total", "kind": "counter", "labels": [], "series_max": 1, "help": "a" },
         ]);
         let page = metrics(&facts).unwrap();
         let rows: Vec<&str> = page.lines().skip(6).collect();
-        assert_eq!(rows, ["| `a_total` | counter | – | a |", "| `b_total` | counter | model | b \\| c |"]);
+        assert_eq!(
+            rows,
+            ["| `a_total` | counter | – | a | 1 |", "| `b_total` | counter | model (x, y) | b \\| c | 2 |"]
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ const PATH: &str = "/v1/traces";
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Where spans go, and how long that may take.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The collector's address; `/v1/traces` is added unless it ends so.
     pub endpoint: Uri,

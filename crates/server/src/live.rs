@@ -19,8 +19,8 @@ use tollbook_store_sql::SqliteStore;
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
-use crate::config::{Setup, Traces};
 use crate::config::file::{Durability, Log};
+use crate::config::{Setup, Traces};
 use crate::history;
 use crate::run::warm;
 

@@ -42,6 +42,13 @@ pub struct MetricDoc {
     pub help: &'static str,
 }
 
+impl MetricDoc {
+    /// Most series it can have, whatever happens: a histogram counts once here, with all its buckets.
+    pub fn series_max(&self) -> usize {
+        self.labels.iter().map(|label| label.max).product()
+    }
+}
+
 macro_rules! metrics {
     ($( $kind:ident $field:ident ($($label:ty),*) $([$bounds:ident])? $help:literal; )+) => {
         /// Every metric of the process.

@@ -12,6 +12,7 @@ use crate::repo::{Package, Repo};
 use crate::run::Console;
 
 mod code;
+mod deploy;
 mod documents;
 mod metrics;
 mod pure;
@@ -63,7 +64,7 @@ impl Tree {
 
 type Check = fn(&Tree, &mut Vec<Finding>);
 
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 19] = [
     ("rooms and arrows", rooms::arrows),
     ("drivers behind their ports", rooms::drivers),
     ("manifests", rooms::manifests),
@@ -79,6 +80,10 @@ const CHECKS: [(&str, Check); 15] = [
     ("no registry hosts", documents::registry_hosts),
     ("rules and their tests", spec::rules),
     ("metrics", metrics::set),
+    ("queries of deploy", deploy::queries),
+    ("alerts and their runbooks", deploy::alerts),
+    ("the chart", deploy::chart),
+    ("images", deploy::images),
 ];
 
 /// `cargo xtask tidy`.

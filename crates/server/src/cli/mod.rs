@@ -15,7 +15,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use tollbook_telemetry::{MetricDoc, MetricKind, Metrics};
+use tollbook_telemetry::{LabelDoc, MetricDoc, MetricKind, Metrics};
 
 pub use args::Cli;
 use args::{Command, Keys};
@@ -108,8 +108,12 @@ fn metrics() -> serde_json::Value {
             MetricKind::Gauge => "gauge",
             MetricKind::Histogram => "histogram",
         };
-        let labels: Vec<&str> = metric.labels.iter().map(|label| label.name).collect();
-        serde_json::json!({"name": metric.name, "kind": kind, "labels": labels, "help": metric.help})
+        let series = metric.series_max();
+        let label = |label: LabelDoc| serde_json::json!({"name": label.name, "values": label.values});
+        let labels: Vec<_> = metric.labels.into_iter().map(label).collect();
+        serde_json::json!({
+            "name": metric.name, "kind": kind, "labels": labels, "series_max": series, "help": metric.help,
+        })
     };
     Metrics::list().into_iter().map(one).collect()
 }

@@ -17,7 +17,7 @@ const QUEUE_MAX: u32 = 1 << 20;
 const NAME_MAX: usize = 128;
 
 /// Everything there is to know of traces.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Traces {
     pub tracer: TracerSettings,
     pub export: otlp::Settings,

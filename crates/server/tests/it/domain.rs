@@ -53,6 +53,25 @@ fn the_example_loads() {
 }
 
 #[test]
+fn the_deployed_configurations_load() {
+    let secrets = |name: &str| match name {
+        "APP_KEY_HASH" => Some(format!("blake3:{}", "1".repeat(64))),
+        name => secrets(name),
+    };
+    for text in [
+        include_str!("../../../../deploy/compose/tollbook.yaml"),
+        include_str!("../../../../deploy/helm/tollbook/files/tollbook.yaml"),
+    ] {
+        let setup = load_text("t.yaml", text, Path::new("/etc/tollbook"), &secrets).unwrap();
+        // As the image and the chart's volume have it.
+        assert_eq!(setup.gateway.listen.to_string(), "0.0.0.0:8080");
+        assert_eq!(setup.admin.unwrap().listen.to_string(), "0.0.0.0:8081");
+        assert_eq!(setup.data_dir, Path::new("/var/lib/tollbook"));
+        assert_eq!(setup.warnings, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn b223_absent_null_zero_and_negative_ceilings() {
     assert_eq!(of_limit("measure: requests, window: 1m"), "loaded");
     assert_eq!(of_limit("measure: requests, window: 1m, ceiling: null"), "loaded");

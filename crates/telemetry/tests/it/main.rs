@@ -3,3 +3,4 @@
 
 mod log;
 mod metrics;
+mod trace;

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use tollbook_telemetry::labels::{
     Alarm, Dialect, Ending, Figures, Form, Measure, Part, Problem, Side, Status, Surface, UpstreamTrouble,
 };
-use tollbook_telemetry::{MODELS_MAX, MetricKind, Metrics, ModelLabel, NameLabel, POOLS_MAX, PoolLabel};
+use tollbook_telemetry::{
+    MODELS_MAX, MetricDoc, MetricKind, Metrics, ModelLabel, NameLabel, POOLS_MAX, PoolLabel,
+};
 
 /// Uses every series the metrics can have.
 fn fill(metrics: &Metrics) {
@@ -69,6 +71,35 @@ fn b249_ten_thousand_names_make_no_more_series_than_the_bound() {
     let text = metrics.encode();
     assert_eq!(text.matches("tollbook_calls_ttft_seconds_count{").count(), MODELS_MAX + 1);
     assert!(text.contains("tollbook_calls_ttft_seconds_count{model=\"other\"} 9936\n"));
+}
+
+#[test]
+fn b249_all_metrics_together_have_a_bound() {
+    // What a scrape holds at most, buckets included: far below what makes a Prometheus suffer.
+    let lines = |metric: &MetricDoc| match metric.kind {
+        MetricKind::Histogram => metric.series_max() * 18,
+        MetricKind::Counter | MetricKind::Gauge => metric.series_max(),
+    };
+    let list = Metrics::list();
+    let all: usize = list.iter().map(lines).sum();
+    assert!(all <= 10_000, "{all} series");
+    let of = |name: &str| list.iter().find(|metric| metric.name == name).unwrap().series_max();
+    assert_eq!(of("tollbook_calls_ttft_seconds"), MODELS_MAX + 1);
+    assert_eq!(of("tollbook_upstream_retries_total"), POOLS_MAX + 1);
+    assert_eq!(of("tollbook_calls_streams_open"), 1);
+}
+
+#[test]
+fn b249_pools_past_the_bound_and_names_of_a_client_share_one_series() {
+    let metrics = Metrics::new();
+    let names: Vec<String> = (0..10_000).map(|i| format!("p{i}")).collect();
+    metrics.pools_set(names.iter().map(String::as_str));
+    for name in names.iter().map(String::as_str).chain(["", "other", "a\"} 1", "/v1/../x", "😀"]) {
+        metrics.upstream_retries.inc((metrics.label(name),));
+    }
+    let text = metrics.encode();
+    assert_eq!(text.matches("tollbook_upstream_retries_total{").count(), POOLS_MAX + 1);
+    assert!(text.contains("tollbook_upstream_retries_total{pool=\"other\"} 9941\n"));
 }
 
 #[test]

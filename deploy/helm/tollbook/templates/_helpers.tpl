@@ -1,0 +1,22 @@
+{{- define "tollbook.name" -}}
+{{- printf "%s" .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tollbook.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tollbook.labels" -}}
+{{ include "tollbook.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "tollbook.config" -}}
+{{- if .Values.config -}}
+{{ .Values.config }}
+{{- else -}}
+{{ .Files.Get "files/tollbook.yaml" }}
+{{- end -}}
+{{- end -}}

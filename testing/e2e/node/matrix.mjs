@@ -74,6 +74,51 @@ class OpenAiChat {
   }
 }
 
+class OpenAiResponses {
+  static package = 'openai';
+  tools = {
+    tools: [{ type: 'function', name: TOOL, description: DESCRIPTION, parameters: SCHEMA, strict: false }],
+    tool_choice: 'required',
+  };
+
+  constructor(baseUrl, cell) {
+    this.model = cell.model;
+    this.client = new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey: cell.key });
+  }
+
+  ask(tools, more) {
+    return this.client.responses.create({
+      model: this.model, input: TEXT, max_output_tokens: CAP, ...(tools ? this.tools : {}), ...more,
+    });
+  }
+
+  note(seen, answer) {
+    seen.finish = answer.status;
+    seen.output = answer.usage.output_tokens;
+    for (const item of answer.output) {
+      if (item.type === 'function_call') {
+        seen.tool = item.name;
+        seen.arguments = JSON.parse(item.arguments);
+      }
+    }
+  }
+
+  async plain(seen, tools) {
+    const answer = await this.ask(tools, {});
+    seen.text = answer.output_text;
+    this.note(seen, answer);
+  }
+
+  async stream(seen, tools) {
+    for await (const event of await this.ask(tools, { stream: true })) {
+      if (event.type === 'error') throw new Error(`an event says: ${event.message}`);
+      if (event.type === 'response.output_text.delta') seen.text += event.delta;
+      seen.pieces += /(output_text|arguments)\.delta$/.test(event.type) ? 1 : 0;
+      if (/^response\.(completed|incomplete|failed)$/.test(event.type)) this.note(seen, event.response);
+    }
+  }
+}
+
 class AnthropicMessages {
   static package = '@anthropic-ai/sdk';
   tools = {
@@ -159,6 +204,14 @@ class VercelChat extends Vercel {
   }
 }
 
+// What the provider gives if no surface is named.
+class VercelResponses extends Vercel {
+  constructor(baseUrl, cell) {
+    super();
+    this.model = createOpenAI({ baseURL: `${baseUrl}/v1`, apiKey: cell.key })(cell.model);
+  }
+}
+
 class VercelAnthropic extends Vercel {
   constructor(baseUrl, cell) {
     super();
@@ -168,8 +221,10 @@ class VercelAnthropic extends Vercel {
 
 const ROWS = {
   'openai-node-chat': OpenAiChat,
+  'openai-node-responses': OpenAiResponses,
   'anthropic-node': AnthropicMessages,
   'vercel-openai-chat': VercelChat,
+  'vercel-openai-responses': VercelResponses,
   'vercel-anthropic': VercelAnthropic,
 };
 

@@ -96,6 +96,46 @@ class OpenAiChat:
             seen.arguments = json.loads(arguments)
 
 
+class OpenAiResponses:
+    """`openai`, responses."""
+
+    package = "openai"
+
+    def __init__(self, base_url, cell):
+        import openai
+
+        self.model = cell["model"]
+        self.client = openai.OpenAI(base_url=base_url + "/v1", api_key=cell["key"])
+
+    def note(self, seen, answer):
+        seen.text = answer.output_text
+        seen.finish = answer.status
+        seen.output = answer.usage.output_tokens
+        for item in answer.output:
+            if item.type == "function_call":
+                seen.tool, seen.arguments = item.name, json.loads(item.arguments)
+
+    def ask(self, tools, **extra):
+        if tools:
+            extra.update(RESPONSES_TOOLS)
+        return self.client.responses.create(
+            model=self.model, input="What is in the book?", max_output_tokens=CAP, **extra
+        )
+
+    def plain(self, seen, tools=False):
+        self.note(seen, self.ask(tools))
+
+    def stream(self, seen, tools=False):
+        for event in self.ask(tools, stream=True):
+            if event.type == "error":
+                raise RuntimeError(f"an event says: {event.message}")
+            if event.type == "response.output_text.delta":
+                seen.text += event.delta
+            seen.pieces += event.type.endswith(("output_text.delta", "arguments.delta"))
+            if event.type in ("response.completed", "response.incomplete", "response.failed"):
+                self.note(seen, event.response)
+
+
 class AnthropicMessages:
     """`anthropic`, messages."""
 
@@ -180,6 +220,10 @@ class LangChainOpenAi(LangChain):
         )
 
 
+class LangChainResponses(LangChainOpenAi):
+    extra = {"use_responses_api": True}
+
+
 class LangChainAnthropic(LangChain):
     package = "langchain-anthropic"
 
@@ -248,8 +292,10 @@ class LiteLlmAnthropic(LiteLlm):
 
 ROWS = {
     "openai-python-chat": OpenAiChat,
+    "openai-python-responses": OpenAiResponses,
     "anthropic-python": AnthropicMessages,
     "langchain-openai-chat": LangChainOpenAi,
+    "langchain-openai-responses": LangChainResponses,
     "langchain-anthropic": LangChainAnthropic,
     "litellm-openai": LiteLlm,
     "litellm-anthropic": LiteLlmAnthropic,

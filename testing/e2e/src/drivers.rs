@@ -122,13 +122,22 @@ fn curl_cell(base_url: &str, cell: &Cell) -> Outcome {
 
 fn curl(base_url: &str, surface: Surface, cell: &Cell) -> Seen {
     let stream = cell.scenario.starts_with("stream") || cell.scenario.ends_with("stream");
-    let mut body = json!({"model": cell.model, "max_tokens": 64, "stream": stream,
-        "messages": [{"role": "user", "content": "What is in the book?"}]});
+    let mut body = match surface {
+        Surface::Responses => json!({"model": cell.model, "max_output_tokens": 64, "stream": stream,
+            "input": "What is in the book?"}),
+        Surface::Chat | Surface::Messages => json!({"model": cell.model, "max_tokens": 64, "stream": stream,
+            "messages": [{"role": "user", "content": "What is in the book?"}]}),
+    };
     let schema =
         json!({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}});
     let (tools, choice, key) = match surface {
         Surface::Chat => (
             json!([{"type": "function", "function": {"name": "weather", "parameters": schema}}]),
+            json!("required"),
+            format!("authorization: Bearer {}", cell.key),
+        ),
+        Surface::Responses => (
+            json!([{"type": "function", "name": "weather", "parameters": schema}]),
             json!("required"),
             format!("authorization: Bearer {}", cell.key),
         ),
@@ -159,7 +168,7 @@ fn curl(base_url: &str, surface: Surface, cell: &Cell) -> Seen {
     if stream {
         for data in body.lines().filter_map(|line| line.strip_prefix("data: ")) {
             let Ok(value) = serde_json::from_str::<Value>(data) else { continue };
-            if value.get("error").is_some() {
+            if value.get("error").is_some() || value.get("type").is_some_and(|kind| kind == "error") {
                 seen.error = Some(fault(None, data));
             }
             read(&value, &mut seen, &mut arguments);
@@ -182,7 +191,22 @@ fn fault(status: Option<u16>, message: &str) -> Fault {
 
 /// Takes in a whole answer or one event, of either dialect.
 fn read(value: &Value, seen: &mut Seen, arguments: &mut String) {
-    let texts = ["/choices/0/message/content", "/choices/0/delta/content", "/delta/text", "/content/0/text"];
+    let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
+    if let Some(delta) = value.get("delta").and_then(Value::as_str) {
+        seen.pieces = seen.pieces.saturating_add(1);
+        if kind == "response.output_text.delta" {
+            seen.text.push_str(delta);
+        } else {
+            arguments.push_str(delta);
+        }
+    }
+    let texts = [
+        "/choices/0/message/content",
+        "/choices/0/delta/content",
+        "/delta/text",
+        "/content/0/text",
+        "/output/0/content/0/text",
+    ];
     for text in texts.iter().filter_map(|at| value.pointer(at)?.as_str()) {
         seen.text.push_str(text);
         seen.pieces = seen.pieces.saturating_add(u64::from(!text.is_empty()));
@@ -191,6 +215,7 @@ fn read(value: &Value, seen: &mut Seen, arguments: &mut String) {
         "/choices/0/message/tool_calls/0/function/arguments",
         "/choices/0/delta/tool_calls/0/function/arguments",
         "/delta/partial_json",
+        "/output/0/arguments",
     ];
     for piece in pieces.iter().filter_map(|at| value.pointer(at)?.as_str()) {
         arguments.push_str(piece);
@@ -206,12 +231,15 @@ fn read(value: &Value, seen: &mut Seen, arguments: &mut String) {
         "/choices/0/message/tool_calls/0/function/name",
         "/choices/0/delta/tool_calls/0/function/name",
         "/content_block/name",
+        "/item/name",
+        "/output/0/name",
         "/content/0/name",
     ];
     seen.tool = word(&names).or(seen.tool.take());
-    let finishes = ["/choices/0/finish_reason", "/stop_reason", "/delta/stop_reason"];
+    let finishes =
+        ["/choices/0/finish_reason", "/stop_reason", "/delta/stop_reason", "/status", "/response/status"];
     seen.finish = word(&finishes).or(seen.finish.take());
-    let outputs = ["/usage/completion_tokens", "/usage/output_tokens"];
+    let outputs = ["/usage/completion_tokens", "/usage/output_tokens", "/response/usage/output_tokens"];
     seen.output = first(&outputs).and_then(|output| output.as_u64()).or(seen.output);
 }
 

@@ -36,6 +36,7 @@ pub enum Driver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
     Chat,
+    Responses,
     Messages,
 }
 
@@ -43,6 +44,7 @@ impl Surface {
     pub fn path(self) -> &'static str {
         match self {
             Self::Chat => "/v1/chat/completions",
+            Self::Responses => "/v1/responses",
             Self::Messages => "/v1/messages",
         }
     }
@@ -70,20 +72,25 @@ const fn row(
 }
 
 use Driver::{Curl, LiteLlm, Node, Python};
-use Surface::{Chat, Messages};
+use Surface::{Chat, Messages, Responses};
 
-pub const ROWS: [Row; 12] = [
+pub const ROWS: [Row; 17] = [
     row("openai-python-chat", "OpenAI, Python", &["openai"], Python, Chat),
+    row("openai-python-responses", "OpenAI, Python", &["openai"], Python, Responses),
     row("openai-node-chat", "OpenAI, Node", &["openai"], Node, Chat),
+    row("openai-node-responses", "OpenAI, Node", &["openai"], Node, Responses),
     row("anthropic-python", "Anthropic, Python", &["anthropic"], Python, Messages),
     row("anthropic-node", "Anthropic, Node", &["@anthropic-ai/sdk"], Node, Messages),
     row("langchain-openai-chat", "LangChain, `ChatOpenAI`", &["langchain-openai"], Python, Chat),
+    row("langchain-openai-responses", "LangChain, `ChatOpenAI`", &["langchain-openai"], Python, Responses),
     row("langchain-anthropic", "LangChain, `ChatAnthropic`", &["langchain-anthropic"], Python, Messages),
     row("vercel-openai-chat", "Vercel AI SDK, `openai.chat`", &["ai", "@ai-sdk/openai"], Node, Chat),
+    row("vercel-openai-responses", "Vercel AI SDK, `openai`", &["ai", "@ai-sdk/openai"], Node, Responses),
     row("vercel-anthropic", "Vercel AI SDK, `anthropic`", &["ai", "@ai-sdk/anthropic"], Node, Messages),
     row("litellm-openai", "LiteLLM router, `openai/`", &["litellm"], LiteLlm, Chat),
     row("litellm-anthropic", "LiteLLM router, `anthropic/`", &["litellm"], LiteLlm, Messages),
     row("curl-chat", "`curl --retry 2`", &[], Curl, Chat),
+    row("curl-responses", "`curl --retry 2`", &[], Curl, Responses),
     row("curl-messages", "`curl --retry 2`", &[], Curl, Messages),
 ];
 
@@ -100,9 +107,14 @@ pub const SCENARIOS: [(&str, &str); 8] = [
 ];
 
 /// How often a row asks when a budget is spent, where that is not once; and why.
-pub const ASKS_ON: [(&str, usize, &str); 3] = [
+pub const ASKS_ON: [(&str, usize, &str); 5] = [
     (
         "vercel-openai-chat",
+        3,
+        "it retries every 429 and knows no `x-should-retry`; no retry reaches the provider",
+    ),
+    (
+        "vercel-openai-responses",
         3,
         "it retries every 429 and knows no `x-should-retry`; no retry reaches the provider",
     ),
@@ -111,6 +123,7 @@ pub const ASKS_ON: [(&str, usize, &str); 3] = [
         3,
         "it retries every 429 and knows no `x-should-retry`; no retry reaches the provider",
     ),
+    ("curl-responses", 3, "`--retry` retries every 429; no retry reaches the provider"),
     ("curl-chat", 3, "`--retry` retries every 429; no retry reaches the provider"),
 ];
 
@@ -322,8 +335,9 @@ pub fn page(passed: impl Fn(&Row, &str) -> bool, version: impl Fn(&Row, &str) ->
          * *spent budget*: the refusal reaches the user as an error at once and is not retried.\n",
     );
     for (id, asks, why) in ASKS_ON {
-        let client = ROWS.iter().find(|row| row.id == id).map_or("", |row| row.client);
-        let _ = writeln!(page, "* {client} asks {asks} times: {why}.");
+        let row = ROWS.iter().find(|row| row.id == id);
+        let (client, path) = row.map_or(("", ""), |row| (row.client, row.surface.path()));
+        let _ = writeln!(page, "* {client} on `{path}` asks {asks} times: {why}.");
     }
     page
 }

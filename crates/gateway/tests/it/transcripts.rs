@@ -60,6 +60,31 @@ const MESSAGES: Surface = Surface {
     stream_options: &["null"],
 };
 
+const RESPONSES: Surface = Surface {
+    folder: "responses",
+    path: "/v1/responses",
+    ask: |case| {
+        let content = match case {
+            "image" => json!([{"role": "user", "content": [{"type": "input_text", "text": "What is it?"},
+                {"type": "input_image", "image_url": format!("data:image/png;base64,{IMAGE}")}]}]),
+            _ => json!("What is it?"),
+        };
+        let mut body = json!({"model": "gpt", "max_output_tokens": 400, "input": content});
+        if case == "tools" {
+            body["tools"] = json!([{"type": "function", "name": "weather"}]);
+        }
+        body
+    },
+    stream_options: &["null"],
+};
+
+const COMPLETIONS: Surface = Surface {
+    folder: "completions",
+    path: "/v1/completions",
+    ask: |_| json!({"model": "gpt", "max_tokens": 400, "prompt": "What is it?"}),
+    stream_options: &["{}", r#"{"include_usage":true}"#],
+};
+
 /// How the provider writes an answer.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
@@ -184,6 +209,16 @@ async fn golden(surface: &Surface) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chat_transcripts_are_golden_in_every_cut() {
     golden(&CHAT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_transcripts_are_golden_in_every_cut() {
+    golden(&RESPONSES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn completions_transcripts_are_golden_in_every_cut() {
+    golden(&COMPLETIONS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

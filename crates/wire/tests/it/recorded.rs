@@ -8,7 +8,12 @@ use tollbook_wire::{Surface, read_usage};
 
 use crate::kit::{Outcome, at_every_cut, whole};
 
-const SURFACES: [(&str, Surface); 2] = [("chat", Surface::Chat), ("messages", Surface::Messages)];
+const SURFACES: [(&str, Surface); 4] = [
+    ("chat", Surface::Chat),
+    ("responses", Surface::Responses),
+    ("completions", Surface::Completions),
+    ("messages", Surface::Messages),
+];
 
 fn files(folder: &str, form: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/transcripts").join(folder);

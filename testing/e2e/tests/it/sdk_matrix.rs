@@ -73,12 +73,12 @@ fn cells() -> Vec<Cell> {
 
 fn model(surface: Surface, scenario: &str) -> &'static str {
     match (surface, scenario) {
-        (Surface::Chat, "error") => "chat-refuses",
-        (Surface::Chat, "stream_error") => "chat-breaks",
-        (Surface::Chat, _) => CHAT_MODEL,
         (Surface::Messages, "error") => "messages-refuses",
         (Surface::Messages, "stream_error") => "messages-breaks",
         (Surface::Messages, _) => MESSAGES_MODEL,
+        (_, "error") => "chat-refuses",
+        (_, "stream_error") => "chat-breaks",
+        (_, _) => CHAT_MODEL,
     }
 }
 
@@ -97,7 +97,7 @@ fn config(mock: &MockUpstream, cells: &[Cell]) -> Config {
 fn limits(scenario: &str) -> Value {
     match scenario {
         // Long enough for the slowest client to ask a second time within it.
-        "rate" => json!([{"measure": "requests", "window": "3s", "ceiling": 1}]),
+        "rate" => json!([{"measure": "requests", "window": "8s", "ceiling": 1}]),
         "budget" => json!([quota("requests", "lifetime", "1")]),
         _ => json!([quota("cost", "month", "100")]),
     }

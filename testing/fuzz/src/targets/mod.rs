@@ -9,6 +9,8 @@ mod usage;
 use std::io;
 use std::path::Path;
 
+use tollbook_wire::Surface;
+
 use crate::corpus::Corpus;
 
 /// The signature of an input, or what is wrong.
@@ -65,7 +67,8 @@ fn with_recordings(target: &str, ending: &str, steer: impl Fn(&str) -> Vec<u8>) 
     let mut corpus = Corpus::read(target)?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/wire/testdata");
     let transcripts = folder.join("transcripts");
-    for folder in [folder, transcripts.join("chat"), transcripts.join("messages")] {
+    let surfaces = ["chat", "responses", "completions", "messages"].map(|surface| transcripts.join(surface));
+    for folder in std::iter::once(folder).chain(surfaces) {
         let surface = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for file in std::fs::read_dir(folder)? {
             let path = file?.path();
@@ -80,7 +83,26 @@ fn with_recordings(target: &str, ending: &str, steer: impl Fn(&str) -> Vec<u8>) 
     Ok(corpus)
 }
 
-/// 1 for an answer of the messages surface, 0 for one of chat.
+/// The bits of the steering byte that choose a surface.
+const SURFACE_BITS: u8 = 0b11;
+
+/// Which surface an input is for.
+fn surface(steer: u8) -> Surface {
+    match steer & SURFACE_BITS {
+        0 => Surface::Chat,
+        1 => Surface::Messages,
+        2 => Surface::Responses,
+        _ => Surface::Completions,
+    }
+}
+
+/// The bits for a recording, by its name.
 fn surface_of(name: &str) -> u8 {
-    u8::from(name.contains("anthropic") || name.starts_with("messages"))
+    match name.split('-').next() {
+        _ if name.contains("anthropic") => 1,
+        Some("messages") => 1,
+        Some("responses") => 2,
+        Some("completions") => 3,
+        _ => 0,
+    }
 }

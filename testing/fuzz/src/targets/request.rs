@@ -4,13 +4,18 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tollbook_wire::{Changes, Classes, Request, Surface, apply_edits, decode_request, edits, visit_text};
 
-use super::{Target, gist, must, same, signature, size, steered};
+use super::{Target, gist, must, same, signature, size, steered, surface};
 use crate::corpus::Corpus;
 
 pub(super) const TARGET: Target = Target {
     name: "request",
     check,
     dictionary: &[
+        "\"input\":\"x\",",
+        "\"prompt\":[\"a\",\"b\"],",
+        "\"best_of\":3,",
+        "\"echo\":true,",
+        "\"max_output_tokens\":9,",
         "\"model\":\"m\",",
         "\"messages\":[],",
         "\"stream\":true,",
@@ -55,7 +60,7 @@ const CAP: u64 = 7;
 
 fn check(input: &[u8]) -> Result<u64, String> {
     let ([flags], body) = steered::<1>(input);
-    let surface = if flags & 1 == 0 { Surface::Chat } else { Surface::Messages };
+    let surface = surface(flags);
     let decoded = decode_request(surface, body);
     same("decoded twice", &format!("{:?}", decode_request(surface, body)), &format!("{decoded:?}"))?;
     let valid = serde_json::from_slice::<&RawValue>(body).is_ok();
@@ -100,8 +105,11 @@ fn text_is_counted(surface: Surface, body: &[u8], request: &Request<'_>) -> Resu
 fn agrees(surface: Surface, value: &Value, request: &Request<'_>) -> Result<(), String> {
     same("model", &value.get("model").and_then(Value::as_str), &Some(&*request.model))?;
     same("stream", &value.get("stream").and_then(Value::as_bool).unwrap_or(false), &request.stream)?;
-    let caps: &[&str] =
-        if surface == Surface::Chat { &["max_tokens", "max_completion_tokens"] } else { &["max_tokens"] };
+    let caps: &[&str] = match surface {
+        Surface::Chat => &["max_tokens", "max_completion_tokens"],
+        Surface::Responses => &["max_output_tokens"],
+        _ => &["max_tokens"],
+    };
     let cap = caps.iter().filter_map(|name| value.get(name)?.as_u64()).max();
     same("output cap", &request.output_cap, &cap)?;
     let messages = value.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -110,30 +118,31 @@ fn agrees(surface: Surface, value: &Value, request: &Request<'_>) -> Result<(), 
         messages.iter().filter_map(|message| Some(message.get("content")?.as_str()?.len())).sum();
     let told = u64::try_from(told).unwrap_or(u64::MAX);
     must(request.content.text.bytes >= told, || {
-        format!("{} bytes counted of {told} in messages", request.content.text.bytes)
+        format!("{} bytes counted of {told} told", request.content.text.bytes)
     })
 }
 
 /// A spliced body is the changed request, and nothing else of it has changed.
 fn spliced(surface: Surface, body: &[u8], request: &Request<'_>, flags: u8) -> Result<(), String> {
     let changes = Changes {
-        model: (flags & 2 != 0).then_some(OTHER_MODEL),
-        include_usage: flags & 4 != 0,
-        output_cap: (flags & 8 != 0).then_some(CAP),
+        model: (flags & 4 != 0).then_some(OTHER_MODEL),
+        include_usage: flags & 8 != 0,
+        output_cap: (flags & 16 != 0).then_some(CAP),
     };
     let made = apply_edits(body, &edits(request, &changes));
     let again = decode_request(surface, &made).map_err(|error| {
         format!("the spliced body is not read: {error}: {}", String::from_utf8_lossy(&made))
     })?;
     same("model", &&*again.model, &changes.model.unwrap_or(&request.model))?;
-    let asked = request.usage_asked || surface == Surface::Chat && changes.include_usage && request.stream;
+    let asked = request.usage_asked
+        || matches!(surface, Surface::Chat | Surface::Completions) && changes.include_usage && request.stream;
     same("usage asked", &again.usage_asked, &asked)?;
     same("output cap", &again.output_cap, &changes.output_cap.or(request.output_cap))?;
     same("text", &again.content.text, &request.content.text)?;
     if let (Ok(Value::Object(mut old)), Ok(Value::Object(mut new))) =
         (serde_json::from_slice(body), serde_json::from_slice(&made))
     {
-        for name in ["model", "stream_options", "max_tokens", "max_completion_tokens"] {
+        for name in ["model", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens"] {
             old.remove(name);
             new.remove(name);
         }

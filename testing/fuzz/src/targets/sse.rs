@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tollbook_wire::{Anomalies, Classes, SseItem, SseReader, StreamEnd, StreamRelay, Surface, Usage};
 
-use super::{Target, must, same, signature, size, steered, surface_of, with_recordings};
+use super::{Target, must, same, signature, size, steered, surface, surface_of, with_recordings};
 use crate::random::Random;
 
 pub(super) const TARGET: Target = Target {
@@ -70,8 +70,8 @@ struct Relayed {
 
 fn check(input: &[u8]) -> Result<u64, String> {
     let ([flags, cuts, seed], bytes) = steered::<3>(input);
-    let surface = if flags & 1 == 0 { Surface::Chat } else { Surface::Messages };
-    let sifted = flags & 2 != 0;
+    let surface = surface(flags);
+    let sifted = flags & 4 != 0;
     let items = read([bytes]);
     let relayed = relay(surface, sifted, [bytes]);
     let parts = cut(bytes, usize::from(cuts), u64::from(seed));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tollbook_wire::{DEPTH_MAX, StreamRelay, Surface, USAGE_FIELD_MAX, Usage, read_usage};
 
-use super::{Target, must, same, signature, size, steered, surface_of, with_recordings};
+use super::{Target, must, same, signature, size, steered, surface, surface_of, with_recordings};
 
 pub(super) const TARGET: Target = Target {
     name: "usage",
@@ -55,7 +55,7 @@ const USED_MAX: u64 = 4 * USAGE_FIELD_MAX;
 
 fn check(input: &[u8]) -> Result<u64, String> {
     let ([flags], body) = steered::<1>(input);
-    let surface = if flags & 1 == 0 { Surface::Chat } else { Surface::Messages };
+    let surface = surface(flags);
     let read = read_usage(surface, body);
     same("read twice", &read_usage(surface, body), &read)?;
     let text = String::from_utf8_lossy(body);
@@ -114,10 +114,9 @@ pub(super) fn fits(usage: &Usage) -> Result<(), String> {
 
 /// What was plainly reported is not lost.
 fn floor(surface: Surface, text: &str, value: &Value, usage: Option<Usage>) -> Result<(), String> {
-    let names = if surface == Surface::Chat {
-        ["prompt_tokens", "completion_tokens"]
-    } else {
-        ["input_tokens", "output_tokens"]
+    let names = match surface {
+        Surface::Responses | Surface::Messages => ["input_tokens", "output_tokens"],
+        _ => ["prompt_tokens", "completion_tokens"],
     };
     let once = |name: &str| text.matches(&format!("\"{name}\"")).count() == 1;
     if !once("usage") || !names.iter().all(|name| once(name)) || text.contains("\\u") {

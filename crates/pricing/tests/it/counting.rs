@@ -275,3 +275,37 @@ mod exact {
         }
     }
 }
+
+/// Numbers are counted one by one, whatever was learned; a bare text has no chat template around it (B074).
+#[test]
+fn b074_llm_tokens_sent_as_numbers_are_exact() {
+    let mut learned = Learned::default();
+    let usage = tollbook_wire::Usage {
+        input: 40_000,
+        input_reported: true,
+        output_reported: true,
+        complete: true,
+        ..tollbook_wire::Usage::default()
+    };
+    learned.learn(10_000, &usage);
+    let ids = Content { ids: 5, bare: true, ..Content::default() };
+    let count = count_learned(&ids, &facts(Family::O200k), &learned);
+    assert_eq!((count.llm_tokens, count.built_in, count.exact), (5, 5, true));
+    let text = Content { text: Classes::of("four"), bare: true, ..Content::default() };
+    assert_eq!(counted(&text, Family::O200k).llm_tokens, Family::O200k.text(&Classes::of("four")));
+    let framed = Content { bare: false, ..text };
+    assert!(counted(&framed, Family::O200k).llm_tokens > Family::O200k.text(&Classes::of("four")));
+}
+
+/// What is only named counts as configured and is never exact (B109); sealed reasoning counts by its size.
+#[test]
+fn b109_stored_input_counts_as_configured() {
+    let stored = Content { stored: true, ..content("hi") };
+    let more = ModelFacts { stored_input: 50_000, ..facts(Family::O200k) };
+    let count = count_learned(&stored, &more, &Learned::default());
+    let without = counted(&content("hi"), Family::O200k).llm_tokens;
+    assert_eq!((count.llm_tokens, count.exact), (without + 50_000, false));
+    assert!(!count_exact(1, &stored, &more).exact);
+    let sealed = Content { sealed_bytes: 5_000, ..content("hi") };
+    assert_eq!(counted(&sealed, Family::O200k).llm_tokens, without + 1_000);
+}

@@ -420,3 +420,38 @@ fn b079_searches_of_the_worst_case_are_those_the_client_allows() {
     assert_eq!(worst(Asked { web_searches: Some(u64::MAX), ..search }), WEB_SEARCHES_MAX);
     assert_eq!(worst(Asked { web_search: false, web_searches: Some(3), ..search }), 0);
 }
+
+/// Embeddings write nothing: there is no cap to hold, to send or to learn from.
+#[test]
+fn a_call_without_output_has_no_output_leg() {
+    let asked = Asked { no_output: true, ..asked(None) };
+    let ours = ModelFacts { output_cap: Some(300), ..facts() };
+    let demand = Demand::new(&asked, input(100), &ours, &Learned::default(), true);
+    assert_eq!((demand.cap, demand.inject_cap, demand.first_output), (0, None, 0));
+    assert!(demand.cap_is_told);
+}
+
+/// What a surface says of an absent cap is held, and sent where a hard limit needs one.
+#[test]
+fn an_unsaid_cap_is_the_surfaces_own() {
+    let asked = Asked { output_cap_unsaid: Some(16), choices: 3, ..asked(None) };
+    let free = Demand::new(&asked, input(100), &facts(), &Learned::default(), false);
+    assert_eq!((free.cap, free.inject_cap, free.cap_is_told), (48, None, false));
+    let hard = Demand::new(&asked, input(100), &facts(), &Learned::default(), true);
+    assert_eq!((hard.cap, hard.inject_cap, hard.cap_is_told), (48, Some(16), true));
+}
+
+#[test]
+fn output_that_was_made_leaves_echoes_out_and_takes_unseen_answers_in() {
+    let made = |choices, choices_shown, echoes, counted| {
+        let asked = Asked { choices, choices_shown, echoes, ..asked(Some(50)) };
+        Demand::new(&asked, input(100), &facts(), &Learned::default(), false).made(counted)
+    };
+    assert_eq!(made(1, 1, 0, 30), 30);
+    assert_eq!(made(1, 0, 0, 30), 30, "all are shown where nothing is said");
+    assert_eq!(made(4, 2, 0, 31), 62);
+    assert_eq!(made(5, 2, 0, 31), 78, "rounded up");
+    assert_eq!(made(2, 2, 2, 230), 30, "each of two answers repeats the prompt");
+    assert_eq!(made(1, 1, 1, 90), 0);
+    assert_eq!(made(u64::MAX, 1, 0, u64::MAX), u64::MAX);
+}

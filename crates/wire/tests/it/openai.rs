@@ -549,3 +549,46 @@ fn b070_a_last_event_too_large_to_read_still_tells_its_usage() {
         assert_eq!((got.output.bytes, got.anomalies.oversized), (4, 1), "{step}");
     }
 }
+
+/// Cut anywhere and with any byte replaced, nothing panics, and what is counted is what is handed out.
+#[test]
+fn broken_bytes_are_refused_or_read_alike() {
+    let requests = [
+        (
+            Surface::Responses,
+            r#"{"model":"m","input":[{"type":"message","content":[{"type":"input_image","image_url":"data:image/png;base64,AA"}]},{"type":"x","result":"r","encrypted_content":"e"}],"tools":[{"type":"web_search"}],"max_tool_calls":2}"#,
+        ),
+        (
+            Surface::Completions,
+            r#"{"model":"m","prompt":[[1,2],"a",{"text":"b"}],"n":2,"best_of":3,"echo":true}"#,
+        ),
+        (Surface::Embeddings, r#"{"model":"m","input":[1,"a",[2,[3]],{"text":"b"},null]}"#),
+    ];
+    for (surface, body) in requests {
+        for at in 0..body.len() {
+            for byte in [b'"', b'}', b'[', b'0', b'\\', 0x80] {
+                let mut bytes = body.as_bytes().to_vec();
+                bytes[at] = byte;
+                let Ok(request) = decode_request(surface, &bytes) else { continue };
+                let mut counted = tollbook_wire::Classes::default();
+                visit_text(surface, &bytes, &mut |text| counted.add(&tollbook_wire::Classes::of(text)))
+                    .unwrap();
+                assert_eq!(request.content.text, counted, "{surface:?} {at} {byte}");
+            }
+            assert!(decode_request(surface, &body.as_bytes()[..at]).is_err());
+        }
+    }
+    let one = delta("one ");
+    let last = end("completed", USAGE);
+    let stream = named(&[CREATED, ("response.output_text.delta", &one), ("response.completed", &last)]);
+    for at in 0..stream.len() {
+        for byte in [b'"', b'}', b'\n', b'-', 0xff] {
+            let mut bytes = stream.clone();
+            bytes[at] = byte;
+            let got = whole(Surface::Responses, false, &bytes);
+            assert_eq!(got.client, bytes);
+            let _ = read_usage(Surface::Responses, &bytes);
+            let _ = read_usage(Surface::Embeddings, &bytes);
+        }
+    }
+}

@@ -90,6 +90,9 @@ impl Admission {
         request: Option<&Request<'_>>,
     ) -> Result<Explanation, Refused> {
         let bound = self.bindings.get(principal, model, service, user, self.now_s())?;
+        if request.is_some_and(|request| !bound.plan.serves(request.surface)) {
+            return Err(Refused::WrongDialect(model.to_owned()));
+        }
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
         let estimate = request.map(|r| estimate::of(&bound, r));
         let demands = match &estimate {

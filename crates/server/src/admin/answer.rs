@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tollbook_admission::{Explanation, Principal, Refused, StandingLine};
+use tollbook_admission::{Explanation, ModelPlan, Principal, Refused, StandingLine};
 use tollbook_store::{Entry, Name, Usage};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
@@ -23,6 +23,9 @@ struct Question<'a> {
     /// The call as its client would send it.
     #[serde(borrow)]
     body: Option<&'a RawValue>,
+    /// Which path the body is for, where it does not show by itself: `chat`, `responses`, `completions`, `embeddings`,
+    /// `messages`.
+    surface: Option<String>,
     service: Option<String>,
     user: Option<String>,
 }
@@ -40,10 +43,7 @@ pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal
     let Some(model) = snapshot.catalog.model(&name) else {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_model", format!("there is no model `{name}`")));
     };
-    let surface = match snapshot.models.get(&model.id).map(|plan| plan.dialect) {
-        Some(Dialect::Anthropic) => Surface::Messages,
-        Some(Dialect::OpenAi) | None => Surface::Chat,
-    };
+    let surface = surface(&question, snapshot.models.get(&model.id))?;
     let request = match question.body {
         Some(body) => {
             Some(decode_request(surface, body.get().as_bytes()).map_err(|error| bad(error.to_string()))?)
@@ -64,6 +64,36 @@ fn principal(admin: &Admin, question: &Question<'_>) -> Result<Principal, Refusa
         (None, Some(api_key)) => admin.admission.identify(api_key).map_err(refused),
         _ => Err(bad("give `request_id`, or one of `key_id` and `api_key`")),
     }
+}
+
+/// The members that tell the surfaces of the OpenAI dialect apart.
+#[derive(Deserialize)]
+struct Members<'a> {
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+/// The path a call would come on: as told, else as the members of its body show.
+fn surface(question: &Question<'_>, plan: Option<&ModelPlan>) -> Result<Surface, Refusal> {
+    if let Some(word) = &question.surface {
+        let named = Surface::ALL.into_iter().find(|surface| surface.word() == word);
+        return named.ok_or_else(|| bad(format!("there is no surface `{word}`")));
+    }
+    let members = question.body.and_then(|body| serde_json::from_str::<Members<'_>>(body.get()).ok());
+    let has = |of: fn(&Members<'_>) -> bool| members.as_ref().is_some_and(of);
+    let responds = plan.is_none_or(|plan| plan.serves(Surface::Responses));
+    Ok(match plan.map(|plan| plan.dialect) {
+        Some(Dialect::Anthropic) => Surface::Messages,
+        _ if has(|members| members.messages.is_some()) => Surface::Chat,
+        _ if has(|members| members.input.is_some()) && responds => Surface::Responses,
+        _ if has(|members| members.input.is_some()) => Surface::Embeddings,
+        _ if has(|members| members.prompt.is_some()) => Surface::Completions,
+        _ => Surface::Chat,
+    })
 }
 
 fn model_in(body: Option<&RawValue>) -> Option<String> {
@@ -207,7 +237,7 @@ fn refused(refused: Refused) -> Refusal {
             (unprocessable, "unpriced", format!("a limit counts cost, and `{model}` has no price"))
         }
         Refused::WrongDialect(model) => {
-            (unprocessable, "wrong_dialect", format!("`{model}` speaks the other dialect"))
+            (unprocessable, "wrong_dialect", format!("`{model}` is not served on this path"))
         }
         Refused::Immense => {
             (unprocessable, "too_large", "the demand is larger than any account can hold".to_owned())
@@ -221,6 +251,22 @@ fn refused(refused: Refused) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_shows_its_surface() {
+        for (question, want) in [
+            ("{}", Surface::Chat),
+            (r#"{"body":{"messages":[]}}"#, Surface::Chat),
+            (r#"{"body":{"input":"x"}}"#, Surface::Responses),
+            (r#"{"body":{"prompt":"x"}}"#, Surface::Completions),
+            (r#"{"body":{"input":"x"},"surface":"embeddings"}"#, Surface::Embeddings),
+        ] {
+            let question: Question<'_> = serde_json::from_str(question).unwrap();
+            assert_eq!(surface(&question, None).unwrap(), want);
+        }
+        let question: Question<'_> = serde_json::from_str(r#"{"surface":"sms"}"#).unwrap();
+        assert!(surface(&question, None).is_err());
+    }
 
     #[test]
     fn variants_are_words() {

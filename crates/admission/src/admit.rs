@@ -69,6 +69,36 @@ pub struct Asking<'a> {
     pub service: Option<&'a str>,
     pub user: Option<&'a str>,
     pub request_id: &'a Arc<str>,
+    pub way: Way<'a>,
+}
+
+/// Which way a call goes, and what of it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way<'a> {
+    /// By one of the surfaces, counted as the surface is.
+    #[default]
+    Surface,
+    /// Passed through to the target of its model, charged what the answer reports, else what was held.
+    Passed,
+    /// The same, but it uses nothing that is counted: it counts as a request and in flight. `Some`: it names no model
+    /// and goes to this upstream.
+    Free(Option<Place<'a>>),
+}
+
+/// Where a call without a model goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Name of the upstream.
+    pub upstream: &'a str,
+    /// The provider will work, and bill, without ever saying so in an answer to this call: closed to keys that are
+    /// bound to models, or by a limit on llm_tokens or cost.
+    pub spends: bool,
+}
+
+impl Way<'_> {
+    pub(crate) fn is_free(&self) -> bool {
+        matches!(self, Self::Free(_))
+    }
 }
 
 /// A call that was admitted.
@@ -234,11 +264,15 @@ impl Admission {
             return Err(Refused::Away);
         }
         let bound = self.bind(&asking)?;
-        let mut estimate = estimate::of(&bound, asking.request);
+        let mut estimate =
+            if asking.way.is_free() { Estimate::free(&bound) } else { estimate::of(&bound, asking.request) };
         let mut asked = self.reserve_tenant(&bound, &mut estimate, &asking).await?;
         if let Asked::Denied(denial, _) = &asked {
             // A denial by a hard limit is asked once more with the exact count, where there is one.
-            if denial.binding.hard && estimate.count_exactly(&bound, &asking).await {
+            if denial.binding.hard
+                && asking.way == Way::Surface
+                && estimate.count_exactly(&bound, &asking).await
+            {
                 asked = self.reserve_tenant(&bound, &mut estimate, &asking).await?;
             }
         }
@@ -252,14 +286,30 @@ impl Admission {
 
     fn bind(&self, asking: &Asking<'_>) -> Result<Arc<Bound>, Refused> {
         let model = asking.request.model.as_ref();
+        if let Way::Free(Some(place)) = asking.way {
+            return self.bind_place(asking, &place);
+        }
         let bound = self.bindings.get(asking.principal, model, asking.service, asking.user, self.now_s())?;
         if !bound.plan.serves(asking.request.surface) {
             return Err(Refused::WrongDialect(model.to_owned()));
         }
-        if bound.price.is_none() && bound.counts_cost() {
+        if bound.price.is_none() && bound.counts_cost() && !asking.way.is_free() {
             return Err(Refused::Unpriced(model.to_owned()));
         }
         Ok(bound)
+    }
+
+    /// What binds a call that names no model.
+    fn bind_place(&self, asking: &Asking<'_>, place: &Place<'_>) -> Result<Arc<Bound>, Refused> {
+        let dialect = asking.request.surface.dialect();
+        let subjects = (asking.service, asking.user);
+        let bound =
+            self.bindings.at_place(asking.principal, place.upstream, dialect, subjects, self.now_s())?;
+        let bound_to_models = asking.principal.key().is_none_or(|key| key.models.is_some());
+        if place.spends && (bound_to_models || bound.counts_use()) {
+            return Err(Refused::Unmetered);
+        }
+        Ok(Arc::new(bound))
     }
 
     async fn open_ticket(
@@ -278,6 +328,8 @@ impl Admission {
             hold,
             stream: asking.request.stream,
             surface: asking.request.surface,
+            free: asking.way.is_free(),
+            passed: asking.way != Way::Surface,
             figures: figures(&bound, &tenant),
             service: text(service),
             user: text(asking.user),
@@ -292,7 +344,7 @@ impl Admission {
             tenant,
             started,
             trace: None,
-            _in_flight: self.enter(asking.request.surface),
+            _in_flight: self.enter(asking.request.surface, asking.way),
         };
         match self.reserve_pool(&open, 0).await {
             Ok(pool) => open.pool = pool,
@@ -316,7 +368,8 @@ impl Admission {
         asking: &Asking<'_>,
     ) -> Result<Asked, Refused> {
         let mut first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
-        if bound.is_near(&first) && estimate.count_exactly(bound, asking).await {
+        if asking.way == Way::Surface && bound.is_near(&first) && estimate.count_exactly(bound, asking).await
+        {
             first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
         }
         let estimate = &*estimate;
@@ -340,7 +393,8 @@ impl Admission {
         attempt: Attempt,
     ) -> Result<Option<Receipt>, Refused> {
         let bound = &open.bound;
-        if bound.pool.accounts.is_empty() {
+        // What is free at the provider has a rate of its own there.
+        if bound.pool.accounts.is_empty() || open.free {
             return Ok(None);
         }
         let expected = open.tenant.receipt.legs.iter().map(|leg| leg.output).max();

@@ -12,12 +12,12 @@ use tollbook_ledger::{
     AMOUNT_MAX, AccountId, EstimatorId, Hold, Leg, Limit, LimitId, Measure, OnExpiry, Shape,
 };
 use tollbook_policy::{
-    Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, MeterPair, Subject, WhenAway,
+    Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, Key, MeterPair, Subject, WhenAway,
 };
 use tollbook_pricing::{EstimatorIds, Learned, ModelFacts, Price};
 use tollbook_store::{EntryBody, Name};
 use tollbook_telemetry::{Metrics, ModelLabel, PoolLabel};
-use tollbook_wire::Usage;
+use tollbook_wire::{Dialect, Usage};
 
 use crate::refused::Refused;
 use crate::snapshot::{ModelPlan, Principal, Snapshot, Target};
@@ -159,42 +159,55 @@ impl Bindings {
             return Err(Refused::ModelForbidden(asked.to_owned()));
         }
         let plan = snapshot.models.get(&model.id).ok_or_else(unknown)?;
-        let target = plan.targets.first().ok_or_else(unknown)?;
+        self.bind(snapshot, key, &model.id, plan.clone(), (service, user), now)
+    }
+
+    fn bind(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        key: &Key,
+        model: &str,
+        plan: ModelPlan,
+        (service, user): (Option<&str>, Option<&str>),
+        now: u64,
+    ) -> Result<Bound, Refused> {
+        let catalog = &snapshot.catalog;
+        let target = plan.targets.first().cloned().ok_or_else(|| Refused::ModelUnknown(model.to_owned()))?;
         let service = service.or(key.service.as_deref());
         if let Some(service) = service
             && catalog.service(&key.tenant, service).is_none()
         {
             return Err(Refused::BadSubject(format!("there is no service `{service}`, or it is off")));
         }
-        let call = Call { key, service, user, model: &model.id };
+        let call = Call { key, service, user, model };
         let mut tenant = catalog.resolve(&call, now).map_err(|e| Refused::BadSubject(e.to_string()))?;
         if tenant.accounts.is_empty() {
             tenant.accounts.push(in_flight(&key.tenant));
         }
-        let pool = catalog.resolve_pool(&target.pool, &model.id, now);
+        let pool = catalog.resolve_pool(&target.pool, model, now);
         let valid_until = tenant.valid_until.min(pool.valid_until);
         let subject =
             Subject::Key { tenant: key.tenant.clone(), project: key.project.clone(), key: key.id.clone() };
-        let estimators = EstimatorIds::new(subject.id(), &model.id);
+        let estimators = EstimatorIds::new(subject.id(), model);
         Ok(Bound {
-            plan: plan.clone(),
-            target: target.clone(),
             tenant_shard: shard(&key.tenant),
             pool_shard: shard(&target.pool),
             estimators,
             learned: self.learned(estimators.own),
             hard_room: tenant.accounts.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
-            price: snapshot.prices.price(&model.id).cloned(),
-            model_label: self.metrics.label(&model.id),
+            price: (!model.is_empty()).then(|| snapshot.prices.price(model).cloned()).flatten(),
+            model_label: self.metrics.label(model),
             pool_label: self.metrics.label(&target.pool),
             valid_until,
             names: Names {
                 tenant: Arc::from(key.tenant.as_str()),
                 project: Arc::from(key.project.as_str()),
                 key: Arc::from(key.id.as_str()),
-                model: Arc::from(model.id.as_str()),
+                model: Arc::from(model),
                 pool: Arc::from(target.pool.as_str()),
             },
+            plan,
+            target,
             tenant,
             pool,
             snapshot: Arc::clone(snapshot),
@@ -204,6 +217,22 @@ impl Bindings {
     /// Forgets what was resolved; what was learned stays.
     pub(crate) fn clear(&self) {
         self.bound.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// What binds a call that names no model and goes to `upstream`. Not kept: such calls are few.
+    pub(crate) fn at_place(
+        &self,
+        principal: &Principal,
+        upstream: &str,
+        dialect: Dialect,
+        (service, user): (Option<&str>, Option<&str>),
+        now: u64,
+    ) -> Result<Bound, Refused> {
+        let key = principal.key().ok_or(Refused::BadApiKey)?;
+        let target = Target { pool: String::new(), upstream: upstream.to_owned(), model: String::new() };
+        let surfaces = tollbook_wire::Surfaces::of(dialect);
+        let plan = ModelPlan { dialect, surfaces, targets: vec![target], facts: ModelFacts::guessed("") };
+        self.bind(principal.snapshot(), key, "", plan, (service, user), now)
     }
 
     fn learned(&self, own: EstimatorId) -> Arc<Mutex<Learned>> {
@@ -258,6 +287,13 @@ impl Bound {
     pub(crate) fn counts_cost(&self) -> bool {
         let all = self.tenant.accounts.iter().chain(&self.pool.accounts);
         all.into_iter().any(|a| a.measure == Measure::Cost)
+    }
+
+    /// Some enforced account of the call counts llm_tokens or cost.
+    pub(crate) fn counts_use(&self) -> bool {
+        self.tenant.accounts.iter().any(|account| {
+            account.enforced && !matches!(account.measure, Measure::Requests | Measure::Concurrency)
+        })
     }
 
     /// The entry fields that name who and what.

@@ -41,7 +41,16 @@ pub(crate) fn of(open: &Open, outcome: &Outcome) -> (Charge, bool) {
         pricing::charge(ending(open, outcome), &seen, &open.estimate.demand, facts);
     let tier = outcome.service_tier.clone().or_else(|| open.estimate.demand.service_tier.clone());
     let settle = |usage, figures, learn| Charge::Settle(Settle { usage, figures, learn, tier });
+    let told = outcome.usage.is_some() && !disbelieved;
     let charge = match charge {
+        pricing::Charge::Settle { .. } | pricing::Charge::Unknown if open.free && !told => {
+            settle(Some(Usage::default()), Figures::Nothing, None)
+        }
+        // What is passed through is not understood: without the provider's word what was held stands (B077).
+        pricing::Charge::Settle { .. } if open.passed && !told => settle(None, Figures::Unknown, None),
+        pricing::Charge::Settle { usage, figures, .. } if open.passed => {
+            settle(Some(usage), source(figures), None)
+        }
         pricing::Charge::Release(why) => Charge::Release(why),
         pricing::Charge::Settle { usage, figures, learn } => settle(Some(usage), source(figures), learn),
         pricing::Charge::Unknown => settle(None, Figures::Unknown, None),

@@ -40,6 +40,14 @@ fn with_input(bound: &Bound, request: &Request<'_>, input: InputCount, by_vocabu
 }
 
 impl Estimate {
+    /// Of a call that uses nothing.
+    pub(crate) fn free(bound: &Bound) -> Self {
+        let asked = Asked { choices: 1, ..Asked::default() };
+        let input = InputCount { llm_tokens: 0, built_in: 0, images: 0, exact: true };
+        let demand = Demand::new(&asked, input, bound.facts(), &bound.learned(), false);
+        Self { demand: demand.free(), by_vocabulary: true }
+    }
+
     /// llm_tokens of the input.
     pub(crate) fn input(&self) -> u64 {
         self.demand.input.llm_tokens

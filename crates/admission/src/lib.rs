@@ -24,7 +24,7 @@ mod time;
 mod trace;
 mod verb;
 
-pub use admit::{Admission, Admitted, Asking, OpenError, Settings};
+pub use admit::{Admission, Admitted, Asking, OpenError, Place, Settings, Way};
 pub use bound::shard;
 pub use explain::{Explanation, StandingLine};
 pub use figures::{Figure, Figures};

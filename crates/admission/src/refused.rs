@@ -22,6 +22,8 @@ pub enum Refused {
     Unpriced(String),
     /// The model speaks the other dialect, or its targets do not serve this surface.
     WrongDialect(String),
+    /// The provider would bill what the gateway never sees, and a limit of this key counts that.
+    Unmetered,
     /// The demand is larger than any account can hold.
     Immense,
     Limit(Box<LimitRefusal>),

@@ -7,7 +7,7 @@ use tollbook_store::{Ending, Figures, Overrun, Side};
 use tollbook_telemetry::{InFlight, Metrics, ModelLabel, labels};
 use tollbook_wire::{Dialect, Surface};
 
-use crate::admit::Admission;
+use crate::admit::{Admission, Way};
 use crate::charge::Charge;
 use crate::outcome::Outcome;
 use crate::snapshot::Snapshot;
@@ -69,8 +69,9 @@ impl Admission {
     }
 
     /// Counts a call until the returned value is dropped.
-    pub(crate) fn enter(&self, surface: Surface) -> InFlight {
-        self.metrics.calls_in_flight.enter((surface_label(surface),))
+    pub(crate) fn enter(&self, surface: Surface, way: Way<'_>) -> InFlight {
+        let label = if way == Way::Surface { surface_label(surface) } else { labels::Surface::Other };
+        self.metrics.calls_in_flight.enter((label,))
     }
 
     pub(crate) fn note_admitted(&self, side: Side, binding: &Binding, receipt: &Receipt) {
@@ -116,7 +117,8 @@ impl Admission {
             Dialect::OpenAi => labels::Dialect::OpenAi,
             Dialect::Anthropic => labels::Dialect::Anthropic,
         };
-        metrics.calls_ended.inc((dialect, surface_label(open.surface), ending_label(outcome.ending)));
+        let surface = if open.passed { labels::Surface::Other } else { surface_label(open.surface) };
+        metrics.calls_ended.inc((dialect, surface, ending_label(outcome.ending)));
         let model = open.bound.model_label;
         metrics.calls_duration.observe((model,), open.started.elapsed());
         if let Some(first) = outcome.first_output {
@@ -127,6 +129,9 @@ impl Admission {
         metrics.settle_figures.inc((labels::Side::Tenant, figures_label(source)));
         if open.pool.is_some() {
             metrics.settle_figures.inc((labels::Side::Pool, figures_label(source)));
+        }
+        if open.passed && source == Figures::Unknown && outcome.ending == Ending::Complete {
+            metrics.usage_anomalies.inc((labels::Anomaly::Missing,));
         }
         if source != Figures::Reported && source != Figures::Nothing {
             tracing::info!(

@@ -39,6 +39,10 @@ pub(crate) struct Open {
     pub(crate) hold: Hold,
     pub(crate) stream: bool,
     pub(crate) surface: Surface,
+    /// It uses nothing that is counted.
+    pub(crate) free: bool,
+    /// It came by no surface: nothing is learned from it.
+    pub(crate) passed: bool,
     pub(crate) tenant: Receipt,
     pub(crate) pool: Option<Receipt>,
     pub(crate) live: Arc<Live>,
@@ -218,6 +222,9 @@ impl Open {
 
     /// Counting gets better by what the provider reported.
     fn learn(&self, charge: &Charge) {
+        if self.passed {
+            return;
+        }
         if let Charge::Settle(charge::Settle { usage: Some(usage), figures: Source::Reported, .. }) = charge
             && !self.estimate.demand.stored
         {

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::pass_body::PassBody;
 use crate::relay::Relayed;
 
 /// A finished answer, or a stream being relayed.
@@ -13,6 +14,7 @@ use crate::relay::Relayed;
 pub(crate) enum OutBody {
     Full(Option<Bytes>),
     Relay(Relayed),
+    Pass(Box<PassBody>),
 }
 
 impl OutBody {
@@ -23,16 +25,18 @@ impl OutBody {
 
 impl Body for OutBody {
     type Data = Bytes;
-    /// A body never fails towards hyper: what goes wrong upstream is told inside the stream, in the client's dialect.
-    type Error = std::convert::Infallible;
+    /// What goes wrong upstream is told inside the stream, in the client's dialect; only bytes that are passed through
+    /// and have no place for an error break off.
+    type Error = std::io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         match self.get_mut() {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Self::Relay(relay) => relay.poll_next(cx).map(|next| next.map(|b| Ok(Frame::data(b)))),
+            Self::Pass(body) => body.poll_next(cx).map(|next| next.map(|b| b.map(Frame::data))),
         }
     }
 
@@ -40,6 +44,7 @@ impl Body for OutBody {
         match self {
             Self::Full(bytes) => bytes.is_none(),
             Self::Relay(relay) => relay.is_done(),
+            Self::Pass(body) => body.is_done(),
         }
     }
 
@@ -49,6 +54,7 @@ impl Body for OutBody {
                 SizeHint::with_exact(bytes.as_ref().and_then(|b| u64::try_from(b.len()).ok()).unwrap_or(0))
             }
             Self::Relay(_) => SizeHint::default(),
+            Self::Pass(body) => body.size_hint(),
         }
     }
 }

@@ -147,7 +147,7 @@ async fn admit(
 }
 
 /// A subject a client may name in a header.
-fn named(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Problem> {
+pub(crate) fn named(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     match value.to_str() {
         Ok(text) if !text.trim().is_empty() => Ok(Some(text.trim().to_owned())),
@@ -155,7 +155,7 @@ fn named(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Prob
     }
 }
 
-fn intake(error: &IntakeError, plane: &Plane) -> Problem {
+pub(crate) fn intake(error: &IntakeError, plane: &Plane) -> Problem {
     match error {
         IntakeError::TooLarge => {
             let text = format!("the request body is larger than {} bytes", plane.config.bounds.body_max);
@@ -199,11 +199,8 @@ impl Call {
         user: Option<String>,
     ) -> Result<Admitted, Problem> {
         let body = &self.taken.bytes;
-        let request = tollbook_wire::decode_request(self.surface, body).map_err(|error| {
-            let mut problem = Problem::invalid(error.to_string());
-            problem.param = error.param().map(str::to_owned);
-            problem
-        })?;
+        let request =
+            tollbook_wire::decode_request(self.surface, body).map_err(|error| undecodable(&error))?;
         if let Some(call) = &self.trace {
             trace::asked(call, &request);
         }
@@ -214,6 +211,7 @@ impl Call {
             service: service.as_deref(),
             user: user.as_deref(),
             request_id: &self.request_id,
+            way: tollbook_admission::Way::Surface,
         };
         let admitted = self.gateway.admission.admit(asking).await;
         let mut admitted = admitted.map_err(|refused| {
@@ -256,6 +254,13 @@ impl Call {
             _share: self.taken.share,
         })
     }
+}
+
+/// A body that cannot be read.
+pub(crate) fn undecodable(error: &tollbook_wire::DecodeError) -> Problem {
+    let mut problem = Problem::invalid(error.to_string());
+    problem.param = error.param().map(str::to_owned);
+    problem
 }
 
 fn edit(body: &Bytes, request: &tollbook_wire::Request<'_>, changes: &Changes<'_>) -> Outgoing {
@@ -352,7 +357,10 @@ fn find(haystack: &[u8], needle: &[u8]) -> bool {
 }
 
 /// An upstream's error, read as far as is useful.
-async fn read_error(plane: &Plane, response: Response<Incoming>) -> (StatusCode, HeaderMap, Bytes) {
+pub(crate) async fn read_error(
+    plane: &Plane,
+    response: Response<Incoming>,
+) -> (StatusCode, HeaderMap, Bytes) {
     let (head, body) = response.into_parts();
     let bound = ERROR_BODY_MAX.min(plane.config.bounds.answer_max);
     let encoding =
@@ -362,7 +370,7 @@ async fn read_error(plane: &Plane, response: Response<Incoming>) -> (StatusCode,
 }
 
 /// What an answer says it is encoded in; several lines are several codings.
-fn coding(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn coding(headers: &HeaderMap) -> Option<String> {
     let lines: Vec<&str> = headers
         .get_all(header::CONTENT_ENCODING)
         .iter()
@@ -372,7 +380,7 @@ fn coding(headers: &HeaderMap) -> Option<String> {
 }
 
 /// A whole body within bounds of size and silence, decoded.
-async fn collect(
+pub(crate) async fn collect(
     mut body: Incoming,
     encoding: Option<&str>,
     bound: usize,
@@ -412,15 +420,26 @@ async fn collect(
 }
 
 #[derive(Debug, Clone, Copy)]
-enum CollectError {
+pub(crate) enum CollectError {
     Cut,
     Timeout,
     TooLarge,
     Encoding,
 }
 
+impl CollectError {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Timeout => "the provider fell silent in mid-answer",
+            Self::Cut => "the provider's connection broke in mid-answer",
+            Self::TooLarge => "the provider's answer is too large",
+            Self::Encoding => "the provider's answer cannot be decoded",
+        }
+    }
+}
+
 /// A provider's refusal that is the client's to see, as it is.
-fn passed(
+pub(crate) fn passed(
     surface: Surface,
     status: StatusCode,
     body: Bytes,
@@ -504,14 +523,10 @@ async fn buffered(
     let bytes = match collect(body, encoding, call.plane.config.bounds.answer_max, silence).await {
         Ok(bytes) => bytes,
         Err(error) => {
-            let (ending, text) = match error {
-                CollectError::Timeout => (Ending::Timeout, "the provider fell silent in mid-answer"),
-                CollectError::Cut => (Ending::Reset, "the provider's connection broke in mid-answer"),
-                CollectError::TooLarge => (Ending::Reset, "the provider's answer is too large"),
-                CollectError::Encoding => (Ending::Reset, "the provider's answer cannot be decoded"),
-            };
+            let timeout = matches!(error, CollectError::Timeout);
+            let ending = if timeout { Ending::Timeout } else { Ending::Reset };
             call.ticket.end(&Outcome::buffered_cut(ending));
-            return Err(Problem::upstream(text));
+            return Err(Problem::upstream(error.text()));
         }
     };
     let meter = tollbook_wire::read_usage(call.surface, &bytes);

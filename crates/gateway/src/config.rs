@@ -12,7 +12,19 @@ pub struct Config {
     pub listen: SocketAddr,
     pub bounds: Bounds,
     pub timeouts: Timeouts,
+    pub passes: Passes,
     pub upstreams: Vec<Upstream>,
+}
+
+/// Where paths that are passed through go when no model in their body says it.
+#[derive(Clone, Debug, Default)]
+pub struct Passes {
+    /// Name of the upstream for OpenAI's paths (files, batches, …); without it they are not served.
+    pub openai: Option<String>,
+    /// The same for Anthropic's.
+    pub anthropic: Option<String>,
+    /// Paths of the table that are not passed, and what lies below them.
+    pub off: Vec<String>,
 }
 
 /// What one client or one answer may take.
@@ -30,6 +42,8 @@ pub struct Bounds {
     pub answer_max: usize,
     /// Connections accepted at once.
     pub connections_max: usize,
+    /// Largest body that is passed through without being held; over it 413.
+    pub upload_max: u64,
     /// Streams read on at once after their clients left, where an upstream says `drain`.
     pub drains_max: usize,
 }
@@ -43,6 +57,7 @@ impl Default for Bounds {
             headers_max: 100,
             answer_max: 64 << 20,
             connections_max: 16_384,
+            upload_max: 512 << 20,
             drains_max: 256,
         }
     }
@@ -100,6 +115,8 @@ pub struct Upstream {
     pub drains: bool,
     /// Tell the provider which trace a call belongs to.
     pub trace_context: bool,
+    /// Further paths that are passed to it, with what lies below them.
+    pub passes: Vec<String>,
 }
 
 impl Upstream {
@@ -118,6 +135,7 @@ impl Upstream {
             asks_usage: true,
             drains: false,
             trace_context: false,
+            passes: Vec::new(),
         }
     }
 }
@@ -139,6 +157,8 @@ impl Upstream {
             asks_usage,
             drains,
             trace_context,
+            // The plane's own matter: no connection depends on it.
+            passes: _,
         } = self;
         let credential = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         *name == other.name

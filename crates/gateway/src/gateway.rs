@@ -20,12 +20,13 @@ use tollbook_wire::{Dialect, ErrorKind, Surface};
 use crate::body::OutBody;
 use crate::config::Config;
 use crate::headers::{self, Shown};
+use crate::passes::{self, Passing};
 use crate::paths::{self, Door, Found};
 use crate::plane::{Plane, Prepared};
 use crate::problem::{self, Problem};
 use crate::relay::Drains;
 use crate::upstream::{SendError, Upstream};
-use crate::{call, limits, listen, trace};
+use crate::{call, limits, listen, pass, trace};
 
 /// After the drain time: how long streams may take to write their last event.
 const CUT_GRACE: Duration = Duration::from_secs(5);
@@ -123,6 +124,9 @@ impl Gateway {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
         let path = request.uri().path();
+        if let Some(problem) = pass::realtime_refused(path, request.headers()) {
+            return problem.respond(dialect_of(&request), &self.request_id());
+        }
         match paths::find(request.method(), path) {
             Found::Door(Door::Call(surface)) => call::serve(self, surface, request).await,
             Found::Door(Door::Healthz) => plain(StatusCode::OK, "ok\n"),
@@ -132,11 +136,22 @@ impl Gateway {
             Found::Door(Door::Model) => self.models(&request, Some(paths::model_name(path))),
             Found::Door(Door::Limits) => self.limits(&request).await,
             Found::OnlyBy(method) => self.not_allowed(&request, method),
-            Found::Nothing => {
+            Found::Nothing => self.elsewhere(request).await,
+        }
+    }
+
+    /// A path that the gateway does not serve itself: passed through, or nothing.
+    async fn elsewhere(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
+        let dialect = dialect_of(&request);
+        let plane = self.plane();
+        match passes::find(&plane.config, request.method(), request.uri().path(), dialect) {
+            Passing::Pass(pass) => pass::serve(self, plane, pass, request).await,
+            Passing::OnlyBy(methods) => self.not_allowed(&request, methods),
+            Passing::Nothing => {
                 let text = "there is nothing at this path";
                 let problem =
                     Problem::new(ErrorKind::NotFound, StatusCode::NOT_FOUND, text).code("not_found");
-                problem.respond(dialect_of(&request), &self.request_id())
+                problem.respond(dialect, &self.request_id())
             }
         }
     }

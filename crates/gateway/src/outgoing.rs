@@ -8,6 +8,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tollbook_wire::Edit;
 
+use crate::upload::Upload;
+
 /// Bodies up to this are copied into one piece: one write is cheaper than several slices.
 const COPY_MAX: usize = 16 << 10;
 
@@ -42,6 +44,42 @@ impl Outgoing {
 
     fn len(&self) -> u64 {
         self.pieces.iter().map(|piece| u64::try_from(piece.len()).unwrap_or(u64::MAX)).sum()
+    }
+}
+
+/// What goes upstream: a body that is held, or one that only passes.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Whole(Outgoing),
+    Upload(Box<Upload>),
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        match self.get_mut() {
+            Self::Whole(body) => Poll::Ready(body.pieces.pop().map(|piece| Ok(Frame::data(piece)))),
+            Self::Upload(body) => Pin::new(body.as_mut()).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_end_stream(),
+            Self::Upload(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Upload(body) => body.size_hint(),
+        }
     }
 }
 

@@ -47,6 +47,13 @@ const MODEL: &str = "/v1/models/";
 /// What an upstream's base URL already holds of a path.
 const VERSION: &str = "/v1";
 
+/// The paths that are served, and what must not be opened with them; for the configuration's checks.
+pub fn served_paths() -> impl Iterator<Item = &'static str> {
+    let rows = ROWS.iter().map(|(path, _)| *path);
+    // Where the dialects' metered surfaces are or will be, and what is refused by name.
+    rows.chain(["/v1/responses", "/v1/completions", "/v1/embeddings", "/v1/realtime", "/v1/models/x"])
+}
+
 /// Looks a request up.
 pub(crate) fn find(method: &Method, path: &str) -> Found {
     if let Some((_, door)) = ROWS.iter().find(|(row, _)| *row == path) {
@@ -67,6 +74,11 @@ pub(crate) fn model_name(path: &str) -> &str {
 pub(crate) fn route(surface: Surface) -> &'static str {
     let row = ROWS.iter().find(|(_, door)| *door == Door::Call(surface));
     row.map_or("", |(path, _)| path)
+}
+
+/// What of a path follows an upstream's base URL.
+pub(crate) fn below_version(path: &str) -> &str {
+    path.strip_prefix(VERSION).filter(|rest| rest.starts_with('/')).unwrap_or(path)
 }
 
 /// Where a surface lives below an upstream's base URL, e.g. `/chat/completions`.

@@ -96,6 +96,7 @@ mod tests {
             listen: ([127, 0, 0, 1], 0).into(),
             bounds: config::Bounds::default(),
             timeouts: config::Timeouts::default(),
+            passes: config::Passes::default(),
             upstreams,
         }
     }

@@ -171,6 +171,12 @@ impl Problem {
                 let text = format!("the model `{}` is not served on this path", shown(&model));
                 Self::invalid(text).code("model_not_on_path")
             }
+            Refused::Unmetered => {
+                let text = "what this path starts is billed later and cannot be counted against the limits of this API key";
+                Self::new(ErrorKind::Permission, StatusCode::FORBIDDEN, text)
+                    .code("path_not_metered")
+                    .retry(Retry::Never(None))
+            }
             Refused::Immense => {
                 let text = "the request's demand is larger than any limit can hold";
                 Self::new(ErrorKind::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, text)

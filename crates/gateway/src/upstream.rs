@@ -16,7 +16,8 @@ use secrecy::ExposeSecret;
 use tollbook_wire::Dialect;
 
 use crate::config;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Outgoing, Sent};
+use crate::upload::Progress;
 use crate::{headers, trace};
 
 /// Idle connections kept per upstream.
@@ -25,9 +26,22 @@ const IDLE_MAX: usize = 1024;
 /// A connected upstream.
 pub(crate) struct Upstream {
     pub(crate) config: config::Upstream,
-    client: Client<HttpsConnector<HttpConnector>, Outgoing>,
+    client: Client<HttpsConnector<HttpConnector>, Sent>,
     credential: Option<(HeaderName, HeaderValue)>,
     prefix: String,
+}
+
+/// A call that is passed through.
+pub(crate) struct Passing<'a> {
+    pub(crate) method: http::Method,
+    /// Below the base URL.
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
+    pub(crate) client_headers: &'a HeaderMap,
+    pub(crate) content_type: Option<HeaderValue>,
+    pub(crate) body: Sent,
+    /// Of a body that streams.
+    pub(crate) progress: Option<std::sync::Arc<Progress>>,
 }
 
 /// Why no answer's head came.
@@ -78,7 +92,11 @@ impl Upstream {
         client_headers: &HeaderMap,
         body: Outgoing,
     ) -> Result<http::Response<Incoming>, SendError> {
-        let request = self.request(path, query, client_headers, body).map_err(SendError::NeverSent)?;
+        let json = Some(HeaderValue::from_static("application/json"));
+        let method = http::Method::POST;
+        let request = self
+            .request(method, path, query, client_headers, json, Sent::Whole(body))
+            .map_err(SendError::NeverSent)?;
         match tokio::time::timeout(self.config.first_byte_timeout, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if error.is_connect() => {
@@ -89,24 +107,56 @@ impl Upstream {
         }
     }
 
+    /// Sends a call that is passed through, and awaits the head of its answer: so long after the last piece of the body.
+    pub(crate) async fn pass(&self, passing: Passing<'_>) -> Result<http::Response<Incoming>, SendError> {
+        let Passing { method, path, query, client_headers, content_type, body, progress } = passing;
+        let request = self
+            .request(method, path, query, client_headers, content_type, body)
+            .map_err(SendError::NeverSent)?;
+        let patience = self.config.first_byte_timeout;
+        let begun = tokio::time::Instant::now();
+        let mut answer = std::pin::pin!(self.client.request(request));
+        loop {
+            let heard = progress.as_ref().map_or(begun, |progress| progress.last());
+            match tokio::time::timeout_at(heard + patience, answer.as_mut()).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) if error.is_connect() => {
+                    return Err(SendError::NeverSent("the upstream cannot be reached"));
+                }
+                Ok(Err(_)) => {
+                    return Err(SendError::Cut("the upstream closed the connection before it answered"));
+                }
+                Err(_) if progress.as_ref().is_none_or(|progress| progress.last() == heard) => {
+                    return Err(SendError::Timeout);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
     /// `path` is what follows the base URL, e.g. `/chat/completions`.
     fn request(
         &self,
+        method: http::Method,
         path: &str,
         query: Option<&str>,
         client_headers: &HeaderMap,
-        body: Outgoing,
-    ) -> Result<http::Request<Outgoing>, &'static str> {
+        content_type: Option<HeaderValue>,
+        body: Sent,
+    ) -> Result<http::Request<Sent>, &'static str> {
         let uri = self.uri(path, query).ok_or("the upstream's address cannot be built")?;
         let mut request = http::Request::new(body);
-        *request.method_mut() = http::Method::POST;
+        *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers::for_upstream(client_headers);
         let out = request.headers_mut();
         if self.config.trace_context {
             trace::keep(client_headers, out);
         }
-        out.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        out.remove(header::CONTENT_TYPE);
+        if let Some(content_type) = content_type {
+            out.insert(header::CONTENT_TYPE, content_type);
+        }
         out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some((name, value)) = &self.credential {
             out.insert(name.clone(), value.clone());

@@ -105,6 +105,8 @@ pub struct Demand {
     pub web_searches_worst: u64,
     /// Searches that were made, if a provider does not say how many.
     pub web_searches_least: u64,
+    /// Nothing is used that is counted or has a price.
+    pub free: bool,
     pub service_tier: Option<String>,
 }
 
@@ -151,6 +153,7 @@ impl Demand {
                 0
             },
             web_searches_least: u64::from(asked.web_search_certain),
+            free: false,
             service_tier: asked.service_tier.map(str::to_owned),
         }
     }
@@ -161,6 +164,17 @@ impl Demand {
         let own = counted.saturating_sub(self.input.built_in.saturating_mul(self.echoes));
         let made = u128::from(own) * u128::from(self.choices.max(self.choices_shown));
         u64::try_from(made.div_ceil(u128::from(self.choices_shown.max(1)))).unwrap_or(u64::MAX)
+    }
+
+    /// The same call, if it uses nothing: whatever its price, it holds requests and its place in flight alone.
+    #[must_use]
+    pub fn free(mut self) -> Self {
+        self.free = true;
+        self.worst_input = 0;
+        self.cap = 0;
+        self.inject_cap = None;
+        self.web_searches_worst = 0;
+        self
     }
 
     /// The same call with a lower cap per choice (clamp); the cap is then always written.

@@ -76,6 +76,7 @@ fn leg(
     let limit = bound.limits.first().map_or(LimitId(u32::MAX), |limit| limit.id);
     let figures = match bound.measure {
         Measure::Requests | Measure::Concurrency => Figures { base: 1_000, per_output: 0, worst: 1 },
+        _ if demand.free => Figures { base: 0, per_output: 0, worst: 0 },
         Measure::Tokens | Measure::InputTokens | Measure::OutputTokens => weighed(bound, demand),
         Measure::Cost => priced(bound, demand, price.ok_or(LegsError::Unpriced(limit))?),
     };

@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 22] = [
+const ERRORS: [ErrorDoc; 24] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -53,6 +53,16 @@ const ERRORS: [ErrorDoc; 22] = [
     doc("shutting_down", ErrorKind::Unavailable, "The gateway is stopping."),
     doc("internal_error", ErrorKind::Internal, "The gateway's own fault; its log knows more."),
     doc("not_found", ErrorKind::NotFound, "There is nothing at this path."),
+    doc(
+        "path_not_metered",
+        ErrorKind::Permission,
+        "The path starts what the provider bills later; it is closed to keys bound to models, llm_tokens or cost.",
+    ),
+    doc(
+        "realtime_not_served",
+        ErrorKind::InvalidRequest,
+        "WebSocket and realtime connections are not served.",
+    ),
     doc("method_not_allowed", ErrorKind::MethodNotAllowed, "The path takes another method."),
     doc("upstream_error", ErrorKind::Upstream, "The provider failed, or its answer cannot be used."),
     doc("upstream_exhausted", ErrorKind::Unavailable, "Our account with the provider is used up."),

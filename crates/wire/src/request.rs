@@ -24,7 +24,7 @@ pub const COMPLETIONS_CAP_UNSAID: u64 = 16;
 /// Largest output cap that is read; amounts above 2^53 − 1 have no place in an account.
 pub const OUTPUT_CAP_MAX: u64 = (1 << 53) - 1;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Request<'a> {
     pub surface: Surface,
     pub model: Cow<'a, str>,
@@ -564,14 +564,14 @@ fn rest<S: Sink>(json: &mut Json<'_>, key: &str, walk: &mut Walk<S>) -> Result<(
 }
 
 /// How many answers are made; one if nothing is said.
-fn choices(json: &mut Json<'_>, param: &'static str) -> Result<u64, Fault> {
+pub(crate) fn choices(json: &mut Json<'_>, param: &'static str) -> Result<u64, Fault> {
     let at = json.at();
     let n = cap(json, param)?.0.unwrap_or(1);
     if (1..=CHOICES_MAX).contains(&n) { Ok(n) } else { Err(Fault::param(param, at, "must be from 1 to 128")) }
 }
 
 /// `true` or `false`; null is false.
-fn flag(json: &mut Json<'_>, param: &'static str) -> Result<bool, Fault> {
+pub(crate) fn flag(json: &mut Json<'_>, param: &'static str) -> Result<bool, Fault> {
     match json.kind()? {
         Kind::Bool => json.boolean(),
         Kind::Null => json.null().map(|()| false),

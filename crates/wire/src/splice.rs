@@ -71,7 +71,7 @@ pub fn edits(request: &Request<'_>, changes: &Changes<'_>) -> Vec<Edit> {
     out
 }
 
-fn quoted(text: &str) -> Vec<u8> {
+pub(crate) fn quoted(text: &str) -> Vec<u8> {
     serde_json::to_vec(text).unwrap_or_default()
 }
 

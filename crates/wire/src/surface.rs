@@ -6,9 +6,10 @@ pub enum Dialect {
     Anthropic,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Surface {
     /// `POST /v1/chat/completions`
+    #[default]
     Chat,
     /// `POST /v1/responses`
     Responses,

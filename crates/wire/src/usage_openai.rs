@@ -61,7 +61,7 @@ impl Figures {
             let slot = match &*key {
                 "input_tokens" if names == Names::Both => &mut out.prompt,
                 "output_tokens" if names == Names::Both => &mut out.completion,
-                "input_tokens_details" if names == Names::Both => {
+                "input_tokens_details" | "input_token_details" if names == Names::Both => {
                     return json
                         .object_or_skip(|json, key| out.prompt_detail(json, &key.decode(), odd))
                         .map(drop);
@@ -86,7 +86,7 @@ impl Figures {
                         .object_or_skip(|json, key| out.prompt_detail(json, &key.decode(), odd))
                         .map(drop);
                 }
-                "completion_tokens_details" => {
+                "completion_tokens_details" | "output_tokens_details" => {
                     return json
                         .object_or_skip(|json, key| out.completion_detail(json, &key.decode(), odd))
                         .map(drop);

@@ -113,6 +113,7 @@ impl World {
             service: None,
             user: None,
             request_id: &request_id,
+            way: tollbook_admission::Way::Surface,
         };
         self.admission.admit(asking).await
     }

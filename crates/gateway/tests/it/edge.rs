@@ -20,7 +20,7 @@ fn messages(text: &str) -> Value {
 }
 
 /// Sends bytes on a bare socket and returns what comes back until the end of the connection or two seconds of silence.
-fn raw(world: &World, bytes: &[u8]) -> String {
+pub(crate) fn raw(world: &World, bytes: &[u8]) -> String {
     let mut socket = std::net::TcpStream::connect(world.addr).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let _ = socket.write_all(bytes);

@@ -14,6 +14,7 @@ mod edge;
 mod ending;
 mod metrics;
 mod openai;
+mod pass;
 mod res;
 mod smoke;
 mod trace;

@@ -141,6 +141,7 @@ impl World {
             listen: addr,
             bounds: tollbook_gateway::Bounds::default(),
             timeouts: tollbook_gateway::Timeouts::default(),
+            passes: tollbook_gateway::Passes::default(),
             upstreams: Vec::new(),
         };
         for (name, dialect) in [("openai", Dialect::OpenAi), ("anthropic", Dialect::Anthropic)] {

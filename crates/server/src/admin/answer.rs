@@ -239,6 +239,11 @@ fn refused(refused: Refused) -> Refusal {
         Refused::WrongDialect(model) => {
             (unprocessable, "wrong_dialect", format!("`{model}` is not served on this path"))
         }
+        Refused::Unmetered => (
+            unprocessable,
+            "not_metered",
+            "its cost could not be counted against the key's limits".to_owned(),
+        ),
         Refused::Immense => {
             (unprocessable, "too_large", "the demand is larger than any account can hold".to_owned())
         }

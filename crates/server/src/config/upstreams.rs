@@ -33,8 +33,59 @@ pub(super) fn gateway(
         listen,
         bounds: bounds(mistakes, &file.http),
         timeouts: timeouts(mistakes, &file.timeouts),
+        passes: passes(mistakes, file),
         upstreams,
     }
+}
+
+/// Paths that are passed through: the upstreams named must be there and speak the dialect.
+fn passes(mistakes: &mut Mistakes, file: &File) -> gateway::Passes {
+    let given = &file.passes;
+    for (field, name, wanted) in [
+        ("openai", &given.openai, file::Dialect::Openai),
+        ("anthropic", &given.anthropic, file::Dialect::Anthropic),
+    ] {
+        let Some(name) = name else { continue };
+        match file.upstreams.iter().find(|upstream| upstream.name == *name) {
+            None => mistakes.add(format!("passes.{field}"), format!("there is no upstream `{name}`")),
+            Some(upstream) if upstream.dialect != wanted => {
+                mistakes.add(format!("passes.{field}"), format!("`{name}` speaks the other dialect"));
+            }
+            Some(_) => {}
+        }
+    }
+    for (index, off) in given.off.iter().enumerate() {
+        if !gateway::passed_paths().any(|path| below(off, path)) {
+            let what = format!("no path that is passed through is `{off}` or lies below it");
+            mistakes.add(format!("passes.off[{index}]"), what);
+        }
+    }
+    gateway::Passes {
+        openai: given.openai.clone(),
+        anthropic: given.anthropic.clone(),
+        off: given.off.clone(),
+    }
+}
+
+/// A prefix opens nothing that the gateway serves, or passes, by other rules.
+fn opened(mistakes: &mut Mistakes, path: &str, prefixes: &[String]) {
+    for (index, prefix) in prefixes.iter().enumerate() {
+        let at = format!("{path}.passes[{index}]");
+        if !gateway::may_be_opened(prefix) {
+            let what = "must be a path as /v1/vector_stores, of plain segments, without `/` at its end";
+            mistakes.add(at, what);
+        } else if gateway::passed_paths().chain(gateway::served_paths()).any(|taken| {
+            let taken = taken.replace('*', "x");
+            below(prefix, &taken) || below(&taken, prefix)
+        }) {
+            mistakes.add(at, format!("`{prefix}` holds paths that have rules of their own"));
+        }
+    }
+}
+
+/// `path` is `prefix` or lies below it.
+fn below(prefix: &str, path: &str) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn upstream(
@@ -72,6 +123,7 @@ fn upstream(
     ] {
         at_least(mistakes, &format!("{path}.timeouts.{field}"), span);
     }
+    opened(mistakes, path, &given.passes);
     let base_url = url(mistakes, &format!("{path}.base_url"), &given.base_url)?;
     Some(gateway::Upstream {
         api_key,
@@ -79,6 +131,7 @@ fn upstream(
         asks_usage: given.asks_usage,
         drains: given.drains,
         trace_context: given.trace_context,
+        passes: given.passes.clone(),
         connect_timeout: times.connect.0,
         first_byte_timeout: times.first_byte.0,
         silence_timeout: times.silence.0,
@@ -120,6 +173,7 @@ fn bounds(mistakes: &mut Mistakes, given: &file::Http) -> gateway::Bounds {
         headers_max: size("headers_max", Size(u64::from(given.headers_max))),
         answer_max: size("answer_max", given.answer_max),
         connections_max: size("connections_max", Size(u64::from(given.connections_max))),
+        upload_max: u64::try_from(size("upload_max", given.upload_max)).unwrap_or(u64::MAX),
         drains_max: usize::try_from(given.drains_max).unwrap_or(usize::MAX),
     };
     if bounds.bodies_in_flight_max < bounds.body_max {

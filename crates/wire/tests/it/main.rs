@@ -14,6 +14,7 @@ mod answers;
 mod billed;
 mod kit;
 mod openai;
+mod passed;
 mod recorded;
 mod refusals;
 mod requests;

@@ -122,6 +122,7 @@ async fn admit(gateway: &Gateway, fate: &Fate, request_id: &Arc<str>) -> Result<
         service: None,
         user: None,
         request_id,
+        way: tollbook_admission::Way::Surface,
     };
     match admission.admit(asking).await {
         Ok(admitted) => Ok(Some(admitted.ticket)),

@@ -57,6 +57,9 @@ pub struct File {
     pub key_pepper_file: Option<PathBuf>,
     /// Providers' accounts.
     pub upstreams: Vec<Upstream>,
+    /// Paths that are passed through: audio, images, moderations, files, batches, the counting of input.
+    #[serde(default)]
+    pub passes: Passes,
     /// What clients may ask for.
     pub models: Vec<Model>,
     /// Price of every model that has none. Without it, a limit on `cost` refuses calls to models without a price.
@@ -164,6 +167,8 @@ pub struct Http {
     pub answer_max: Size,
     /// Connections accepted at once.
     pub connections_max: u32,
+    /// Largest body that is passed through without being held (files); above it 413.
+    pub upload_max: Size,
     /// Streams read on at once after their clients left, where the upstream says `drains`. 0 reads none on.
     pub drains_max: u32,
 }
@@ -177,6 +182,7 @@ impl Default for Http {
             headers_max: 100,
             answer_max: Size(64 << 20),
             connections_max: 16_384,
+            upload_max: Size(512 << 20),
             drains_max: 256,
         }
     }
@@ -277,6 +283,10 @@ pub struct Upstream {
     /// are told nothing, because a trace's id ties a tenant's calls together. `baggage` is never passed on.
     #[serde(default)]
     pub trace_context: bool,
+    /// Further paths that are passed through to this provider with all that lies below them, as `/v1/vector_stores`.
+    /// Calls count as requests; a usage in an answer is charged, any other cost is not seen.
+    #[serde(default)]
+    pub passes: Vec<String>,
     /// Time limits towards this provider.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,
@@ -288,6 +298,21 @@ fn default_retries() -> u32 {
 
 fn yes() -> bool {
     true
+}
+
+/// Paths that are passed through.
+///
+/// A path whose body names a model goes where that model is served. The others need an upstream named here. What they
+/// keep lies in the provider's account, where every key that may call them sees it, whichever tenant it belongs to.
+#[derive(Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Passes {
+    /// Upstream of OpenAI's paths without a model: files, uploads, batches. Without one they are not served.
+    pub openai: Option<String>,
+    /// Upstream of Anthropic's paths without a model: files, message batches. Without one they are not served.
+    pub anthropic: Option<String>,
+    /// Paths that are not passed, with all that lies below them, as `/v1/images`.
+    pub off: Vec<String>,
 }
 
 /// The shapes of requests and answers.

@@ -148,7 +148,11 @@ async fn admit(
 
 /// A subject a client may name in a header.
 pub(crate) fn named(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::invalid(format!("the header {name} occurs twice")).code("invalid_subject"));
+    }
     match value.to_str() {
         Ok(text) if !text.trim().is_empty() => Ok(Some(text.trim().to_owned())),
         _ => Err(Problem::invalid(format!("the header {name} cannot be read")).code("invalid_subject")),

@@ -25,6 +25,7 @@ use crate::paths::{self, Door, Found};
 use crate::plane::{Plane, Prepared};
 use crate::problem::{self, Problem};
 use crate::relay::Drains;
+use crate::screen::{self, Malformed};
 use crate::upstream::{SendError, Upstream};
 use crate::{call, limits, listen, pass, trace};
 
@@ -124,6 +125,9 @@ impl Gateway {
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
         let path = request.uri().path();
+        if path == screen::PATH {
+            return self.malformed(&request);
+        }
         if let Some(problem) = pass::realtime_refused(path, request.headers()) {
             return problem.respond(dialect_of(&request), &self.request_id());
         }
@@ -154,6 +158,22 @@ impl Gateway {
                 problem.respond(dialect, &self.request_id())
             }
         }
+    }
+
+    /// The head of a request was refused before it was read.
+    fn malformed(&self, request: &Request<Incoming>) -> Response<OutBody> {
+        let word = request.headers().get(screen::REASON).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let (why, text) =
+            Malformed::read(word).unwrap_or((Malformed::RequestLine, "the request is malformed"));
+        let status = match why {
+            Malformed::TooLarge | Malformed::TooMany => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        let dialect = dialect_of(request);
+        let problem = Problem::new(ErrorKind::InvalidRequest, status, text).code("malformed_request");
+        let surface = if dialect == Dialect::Anthropic { Surface::Messages } else { Surface::Chat };
+        self.note_refused(surface, &problem);
+        problem.respond(dialect, &self.request_id())
     }
 
     fn not_allowed(&self, request: &Request<Incoming>, allowed: &'static str) -> Response<OutBody> {

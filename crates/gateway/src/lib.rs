@@ -26,6 +26,7 @@ mod plane;
 mod problem;
 mod refusal;
 mod relay;
+mod screen;
 mod stall;
 mod trace;
 mod upload;

@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::body::OutBody;
 use crate::config::{Bounds, Timeouts};
+use crate::screen::{HeadBounds, Screen};
 use crate::stall::StallGuard;
 
 /// Serves `handler` on `listener` until `stop` turns true; returns when the last connection has closed. `settings` are
@@ -74,6 +75,7 @@ async fn connection<H, F>(
     H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<OutBody>> + Send + 'static,
 {
+    let heads = HeadBounds { bytes: bounds.head_max, lines: bounds.headers_max };
     let service = service_fn(move |request| {
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }
@@ -81,9 +83,9 @@ async fn connection<H, F>(
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(timeouts.head)
-        .max_headers(bounds.headers_max)
-        .max_buf_size(bounds.head_max.max(8192))
-        .serve_connection(TokioIo::new(stream), service);
+        .max_headers(bounds.headers_max.saturating_add(8))
+        .max_buf_size(bounds.head_max.max(8192).saturating_add(1024))
+        .serve_connection(TokioIo::new(Screen::new(stream, heads)), service);
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 24] = [
+const ERRORS: [ErrorDoc; 25] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -62,6 +62,11 @@ const ERRORS: [ErrorDoc; 24] = [
         "realtime_not_served",
         ErrorKind::InvalidRequest,
         "WebSocket and realtime connections are not served.",
+    ),
+    doc(
+        "malformed_request",
+        ErrorKind::InvalidRequest,
+        "The request's head could be read in two ways, or is too large.",
     ),
     doc("method_not_allowed", ErrorKind::MethodNotAllowed, "The path takes another method."),
     doc("upstream_error", ErrorKind::Upstream, "The provider failed, or its answer cannot be used."),

@@ -10,6 +10,7 @@
 )]
 
 mod adm;
+mod bad;
 mod edge;
 mod ending;
 mod metrics;

@@ -12,4 +12,5 @@ pub mod repo;
 pub mod run;
 pub mod schema_page;
 pub mod setup;
+pub mod soak;
 pub mod tidy;

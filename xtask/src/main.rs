@@ -48,6 +48,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Build in release mode and run the soak: many streams for long, while everything changes.
+    Soak {
+        /// Arguments for e2e-soak: `--minutes 10 --streams 2000 --seed 1`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Write the generated pages of docs/reference from the built program.
     Docs {
         /// Write nothing; fail if a page differs.
@@ -66,6 +72,7 @@ fn main() -> ExitCode {
         Task::Fuzz { target, seconds, seed } => xtask::fuzz::fuzz(&repo, &console, &target, seconds, seed),
         Task::Matrix => xtask::matrix::matrix(&repo, &console),
         Task::Bench { args } => xtask::bench::bench(&repo, &console, &args),
+        Task::Soak { args } => xtask::soak::soak(&repo, &console, &args),
         Task::Docs { check } => xtask::docs::docs(&repo, &console, check),
     });
     match done {

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a call is admitted only with all its holds written (L1); tenant first, then pool, and no hold outlives a
 //! denial; a verdict is asked for again at most once per reason (period starts, due holds, an exact count, a lost
-//! reply). When the engine is away every call is refused, also where a limit says `local` or `open`: the local window
-//! comes with the engines that can be away while a gateway lives.
+//! reply). When the engine is away every call is refused: a local window comes with the engines that can be away while a
+//! gateway lives, and until then no limit may ask for one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,7 +15,7 @@ use tollbook_engine::{
     Shard, Verdict,
 };
 use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReleaseWhy, ReservationId, Reserve};
-use tollbook_policy::{Binding, PeriodTable, WhenAway};
+use tollbook_policy::PeriodTable;
 use tollbook_store::{Hold, Side};
 use tollbook_telemetry::{Metrics, labels};
 use tollbook_wire::Request;
@@ -375,7 +375,7 @@ impl Admission {
         let estimate = &*estimate;
         let legs = |periods: &PeriodTable| estimate.legs(bound, periods);
         let hold = estimate::hold(&first, estimate);
-        let context = estimate::context(bound, hold, asking);
+        let context = estimate::context(bound, hold, estimate::lapse(&first), asking);
         let reserve = self.fresh(self.ids.next(), 0, first, context);
         Ok(match self.reserve(bound, Side::Tenant, reserve, legs).await? {
             Asked::Admitted(receipt, _) => {
@@ -431,7 +431,7 @@ impl Admission {
                     repeated = true;
                     continue;
                 }
-                Err(error) => return Err(self.away(binding, &call, &error)),
+                Err(error) => return Err(self.away(&call, &error)),
             };
             self.time.told(reply.now);
             match reply.value {
@@ -492,7 +492,7 @@ impl Admission {
     }
 
     /// The engine gave no verdict. What may have been held is given back.
-    fn away(&self, binding: &Binding, call: &ReserveCall, error: &EngineError) -> Refused {
+    fn away(&self, call: &ReserveCall, error: &EngineError) -> Refused {
         report::failed(&self.metrics, labels::Verb::Reserve, error);
         if let ErrorKind::Refused(refusal) = &error.kind {
             tracing::error!(%refusal, "the engine refused a reserve");
@@ -509,10 +509,9 @@ impl Admission {
                 tollbook_engine::ReleaseCall { claim, accounts, why: ReleaseWhy::NeverSent, entry: None };
             self.settler.post(Posting::Release(release));
         }
-        let closed = binding.accounts.iter().any(|a| a.when_away == WhenAway::Closed);
-        // Whatever its limits say, a call without a verdict is refused: there is no local book to admit it against yet.
+        // There is no local book to admit a call against; no limit can say otherwise yet.
         self.metrics.admission_degraded.inc((labels::Away::Closed,));
-        tracing::error!(%error, closed, "the engine is away");
+        tracing::error!(%error, "the engine is away");
         Refused::Away
     }
 

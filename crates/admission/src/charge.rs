@@ -4,11 +4,11 @@ use tollbook_engine::Receipt;
 use tollbook_ledger::{Measure, ReleaseWhy};
 use tollbook_policy::Binding;
 use tollbook_pricing::{self as pricing, Decision, Parts, Seen, actuals, unknown_actuals};
-use tollbook_store::{EntryBody, Figures, Overrun, Usage as EntryUsage, signed};
+use tollbook_store::{EntryBody, Figures, Usage as EntryUsage, signed};
 use tollbook_wire::Usage;
 
 use crate::outcome::{Ending, Outcome};
-use crate::ticket::Open;
+use crate::ticket::{Open, is_watched};
 
 /// What is done with a call's reservations.
 #[derive(Clone, Debug)]
@@ -111,8 +111,10 @@ impl Settle {
             None => unknown(open),
         };
         body.cost_nano = signed(self.cost(open));
-        for ((account, leg), actual) in binding.accounts.iter().zip(&receipt.receipt.legs).zip(actual) {
-            let over = actual.saturating_sub(leg.held);
+        for ((account, decided), actual) in
+            binding.accounts.iter().zip(decided(open, binding, receipt)).zip(actual)
+        {
+            let over = actual.saturating_sub(decided);
             match account.measure {
                 Measure::Tokens => body.overrun.llm_tokens = body.overrun.llm_tokens.max(over),
                 Measure::Cost => body.overrun.cost_nano = body.overrun.cost_nano.max(over),
@@ -130,10 +132,6 @@ impl Settle {
         if let Some(nano) = expected(Measure::Cost) {
             body.hold.expected_cost_nano = nano;
         }
-        if open.live.is_bounded() {
-            // Such a hold grew with its stream; what was decided in the end is the engine's to say.
-            body.overrun = Overrun::default();
-        }
     }
 
     /// What the call cost, in nano-currency; the hold's worst case where nothing is known.
@@ -144,6 +142,22 @@ impl Settle {
             None => open.hold.worst_cost_nano,
         }
     }
+}
+
+/// What was last decided for each leg: what the door held, or what a hold on a hard limit was granted to grow to (L9).
+/// Growth of soft legs is recorded, not decided.
+fn decided(open: &Open, binding: &Binding, receipt: &Receipt) -> Vec<u64> {
+    let held = receipt.receipt.legs.iter().map(|leg| leg.held);
+    let grew = open.live.granted().filter(|_| std::ptr::eq(binding, &raw const open.bound.tenant));
+    let Some(output) = grew else { return held.collect() };
+    let periods = open.admission.periods_at(&open.bound, open.admission.now_s());
+    let legs = open.estimate.legs(&open.bound, &periods).unwrap_or_default();
+    let grown = |index: usize| {
+        let leg = legs.get(index).filter(|_| is_watched(binding, index))?;
+        let thousandths = leg.per_output.saturating_mul(output.min(leg.cap)).saturating_add(leg.base);
+        Some(thousandths.div_ceil(1000))
+    };
+    held.enumerate().map(|(index, held)| grown(index).unwrap_or(0).max(held)).collect()
 }
 
 fn parts(usage: &Usage) -> EntryUsage {

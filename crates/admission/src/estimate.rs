@@ -1,18 +1,20 @@
 //! What a call is expected to use, and what it can use at most: counted from its body, ready to be held.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tollbook_ledger::{AccountId, Estimator, Leg, Measure, OnExpiry};
+use tollbook_engine::Engine;
+use tollbook_ledger::{AccountId, Estimator, Leg, Measure, OnExpiry, Shape};
 use tollbook_policy::{Binding, PeriodTable};
 use tollbook_pricing::{
     Asked, Demand, InputCount, LegsError, Output, Vocabulary, count_exact, count_learned, needs_cap,
 };
-use tollbook_store::{EntryBody, Hold, Side};
+use tollbook_store::{EntryBody, Hold, Lapse, Line, Side};
 use tollbook_wire::Request;
 
 use crate::admit::Asking;
 use crate::bound::Bound;
 use crate::refused::Refused;
+use crate::verb;
 
 /// Texts above this are counted off the async workers, bytes.
 const COUNT_INLINE_MAX: u64 = 32 << 10;
@@ -112,18 +114,26 @@ impl Estimate {
         })
     }
 
-    /// Per account of the tenant side: what a call would hold, for `explain`. The learned figure is in the engine:
-    /// where the expected output is learned, the guess before anything was learned stands in for it, at most the cap.
-    pub(crate) fn demands(
+    /// Per account of the tenant side: what a call would hold, for `explain`. What was learned is in the engine; where
+    /// it does not tell, the guess before anything was learned stands in for the expected output, at most the cap.
+    pub(crate) async fn demands(
         &self,
         bound: &Bound,
         periods: &PeriodTable,
+        (engine, deadline): (&dyn Engine, Duration),
     ) -> Result<Vec<(AccountId, u64)>, Refused> {
+        let legs = self.legs(bound, periods)?;
+        let asked = verb::within(deadline, engine.demands(bound.tenant_shard, &legs)).await;
+        if let Ok(reply) = asked
+            && reply.value.len() == legs.len()
+        {
+            return Ok(legs.iter().map(|leg| leg.account).zip(reply.value).collect());
+        }
         let amount = |leg: &Leg| {
             let enforced = leg.limits.iter().any(|l| !l.shadow && l.hold == tollbook_ledger::Hold::Worst);
             if enforced { leg.worst } else { expected(leg) }
         };
-        Ok(self.legs(bound, periods)?.iter().map(|leg| (leg.account, amount(leg))).collect())
+        Ok(legs.iter().map(|leg| (leg.account, amount(leg))).collect())
     }
 }
 
@@ -144,7 +154,7 @@ fn text(vocabulary: Vocabulary, surface: tollbook_wire::Surface, body: &[u8]) ->
 }
 
 /// What the journal is told of the hold. The expected output is learned in the engine; before its receipt the model's
-/// first guess stands in for it, so that an entry of expiry tells of output and cost too. The quotas have the exact amount.
+/// first guess stands in for it; an entry of expiry reads the true one from what the quotas were charged ([`lapse`]).
 pub(crate) fn hold(legs: &[Leg], estimate: &Estimate) -> Hold {
     let worst = |measure| legs.iter().filter(|l| l.measure == measure).map(|l| l.worst).max().unwrap_or(0);
     let output = estimate.demand.first_output.min(estimate.demand.cap);
@@ -161,8 +171,22 @@ pub(crate) fn hold(legs: &[Leg], estimate: &Estimate) -> Hold {
     }
 }
 
+/// How the amounts that an expiry posts tell what was expected: the charged quota that shows the output best, and cost.
+pub(crate) fn lapse(legs: &[Leg]) -> Lapse {
+    let charged = |leg: &&Leg| {
+        leg.shape == Shape::Quota
+            && leg.limits.iter().any(|limit| !limit.shadow && limit.on_expiry == OnExpiry::Charge)
+    };
+    let line = |leg: &Leg| Line { account: leg.account.name, base: leg.base, per_output: leg.per_output };
+    let output =
+        legs.iter().filter(charged).filter(|leg| leg.per_output > 0).max_by_key(|leg| leg.per_output);
+    let costs = || legs.iter().filter(|leg| leg.measure == Measure::Cost);
+    let cost = costs().find(charged).or_else(|| costs().next());
+    Lapse { output: output.map(line), cost: output.and(cost).map(line) }
+}
+
 /// What expiry needs to write an entry when nobody else can.
-pub(crate) fn context(bound: &Bound, hold: Hold, asking: &Asking<'_>) -> Vec<u8> {
+pub(crate) fn context(bound: &Bound, hold: Hold, lapse: Lapse, asking: &Asking<'_>) -> Vec<u8> {
     let name = |text: Option<&str>| text.unwrap_or_default().into();
     let body = EntryBody {
         side: Side::Tenant,
@@ -172,6 +196,7 @@ pub(crate) fn context(bound: &Bound, hold: Hold, asking: &Asking<'_>) -> Vec<u8>
         model_asked: name(Some(asking.request.model.as_ref())),
         price_version: bound.price_version(),
         hold,
+        lapse,
         ..bound.entry_names()
     };
     body.context()

@@ -96,7 +96,10 @@ impl Admission {
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
         let estimate = request.map(|r| estimate::of(&bound, r));
         let demands = match &estimate {
-            Some(estimate) => estimate.demands(&bound, &self.periods_at(&bound, self.now_s()))?,
+            Some(estimate) => {
+                let periods = self.periods_at(&bound, self.now_s());
+                estimate.demands(&bound, &periods, (&**self.engine(), self.deadline())).await?
+            }
             None => Vec::new(),
         };
         lines.extend(self.lines(&bound, &bound.pool, true).await?);

@@ -34,5 +34,5 @@ pub use refused::{LimitRefusal, Refused};
 pub use settle::SettleBounds;
 pub use snapshot::{ApiKeyHash, ModelPlan, Principal, Snapshot, Target};
 pub use spool::SpoolError;
-pub use ticket::Ticket;
+pub use ticket::{SentMark, Ticket};
 pub use tollbook_ledger::{DenyKind, Measure};

@@ -52,6 +52,8 @@ pub(crate) struct Live {
     ended: AtomicBool,
     /// Output the holds on hard limits cover; `u64::MAX` where none is held at the expected demand.
     allowance: AtomicU64,
+    /// Output that steps were granted for; 0 before the first.
+    granted: AtomicU64,
     /// Output asked for and not yet answered; 0 when none is.
     asked: AtomicU64,
     /// The last step was refused: the stream ends at `allowance`.
@@ -75,6 +77,7 @@ impl Live {
             sent: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             allowance: AtomicU64::new(allowance),
+            granted: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             refused: AtomicBool::new(false),
             stream: AtomicWaker::new(),
@@ -100,6 +103,11 @@ impl Live {
     /// Whether the call's output is watched at all.
     pub(crate) fn is_bounded(&self) -> bool {
         self.allowance.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    /// Output that the last granted step covers, if there was one.
+    pub(crate) fn granted(&self) -> Option<u64> {
+        Some(self.granted.load(Ordering::Acquire)).filter(|output| *output > 0)
     }
 
     fn claims(&self) -> impl Iterator<Item = Claim> {
@@ -245,6 +253,7 @@ fn answered(live: &Live, answer: Option<&Renewed>) {
     match answer {
         Some(Renewed::Held(_)) => {
             live.allowance.fetch_max(asked, Ordering::AcqRel);
+            live.granted.fetch_max(asked, Ordering::AcqRel);
         }
         // An expired hold is billed late and in full; the stream is not cut for it (L7).
         Some(Renewed::Ended(_) | Renewed::Unknown) => live.allowance.store(u64::MAX, Ordering::Release),

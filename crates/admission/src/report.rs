@@ -105,7 +105,7 @@ impl Admission {
             (odd.negative, labels::Anomaly::Negative),
             (odd.absurd, labels::Anomaly::TooLarge),
             (odd.malformed, labels::Anomaly::NotANumber),
-            (odd.inconsistent, labels::Anomaly::CachedAboveInput),
+            (odd.inconsistent, labels::Anomaly::Inconsistent),
             (odd.unparsable, labels::Anomaly::Other),
             (odd.oversized, labels::Anomaly::Other),
         ] {

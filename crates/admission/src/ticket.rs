@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tollbook_engine::{Claim, Receipt, ReleaseCall, SettleCall};
 use tollbook_ledger::{Measure, ReleaseWhy};
+use tollbook_policy::Binding;
 use tollbook_pricing::count_output;
 use tollbook_store::{EntryBody, Figures as Source, Flags, Hold, Side};
 use tollbook_telemetry::trace::CallTrace;
@@ -99,10 +100,17 @@ impl Ticket {
 
     /// The call is being sent: from now on it costs, whatever happens.
     pub fn sending(&mut self) {
-        if let Some(open) = self.open.as_mut() {
-            open.live.mark_sent();
-            open.attempts = open.attempts.saturating_add(1);
+        if let Some(sent) = self.dispatching() {
+            sent.mark();
         }
+    }
+
+    /// The call is on its way to a connection, which may still have to be made. It costs from the moment its first byte
+    /// is handed over, which the caller marks.
+    pub fn dispatching(&mut self) -> Option<SentMark> {
+        let open = self.open.as_mut()?;
+        open.attempts = open.attempts.saturating_add(1);
+        Some(SentMark(Arc::clone(&open.live)))
     }
 
     /// Whether the call's output is watched against a hard limit (L9).
@@ -149,6 +157,17 @@ impl Ticket {
     }
 }
 
+/// Marks a call as sent.
+#[derive(Clone, Debug)]
+pub struct SentMark(Arc<Live>);
+
+impl SentMark {
+    /// From now on the call costs, whatever happens.
+    pub fn mark(&self) {
+        self.0.mark_sent();
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         let Some(open) = self.open.take() else { return };
@@ -165,6 +184,8 @@ impl Open {
     }
 
     fn end(&self, outcome: &Outcome) {
+        let never_sent = Outcome::never_sent();
+        let outcome = if self.was_never_sent(outcome) { &never_sent } else { outcome };
         self.live.mark_ended();
         let (charge, disbelieved) = charge::of(self, outcome);
         self.admission.report(self, outcome, &charge, disbelieved);
@@ -186,6 +207,13 @@ impl Open {
                 }
             }
         }
+    }
+
+    /// A cut before the first byte was handed over cost nothing, whatever the one who cut it knows.
+    fn was_never_sent(&self, outcome: &Outcome) -> bool {
+        let cut =
+            matches!(outcome.ending, Ending::Timeout | Ending::Reset | Ending::ClientGone | Ending::Shutdown);
+        cut && self.attempts > 0 && !self.live.is_sent() && !outcome.output_seen && outcome.usage.is_none()
     }
 
     fn settle(&self, receipt: &Receipt, side: Side, settle: &charge::Settle, outcome: &Outcome) {
@@ -268,17 +296,20 @@ fn accounts(receipt: &Receipt) -> Vec<tollbook_ledger::AccountId> {
 
 /// Output the holds on hard limits cover: the least over the legs that are held at the expected demand there (L9).
 pub(crate) fn allowance(bound: &Bound, receipt: &Receipt) -> u64 {
-    let hard = |index: usize| {
-        bound.tenant.accounts.get(index).is_some_and(|account| {
-            account.hard
-                && account.measure != Measure::Requests
-                && account.measure != Measure::InputTokens
-                && account.measure != Measure::Concurrency
-                && !account.limits.iter().any(|l| !l.shadow && l.hold == tollbook_ledger::Hold::Worst)
-        })
-    };
     let legs = receipt.receipt.legs.iter().enumerate();
-    legs.filter(|(index, _)| hard(*index)).map(|(_, leg)| leg.output).min().unwrap_or(u64::MAX)
+    let watched = legs.filter(|(index, _)| is_watched(&bound.tenant, *index));
+    watched.map(|(_, leg)| leg.output).min().unwrap_or(u64::MAX)
+}
+
+/// Whether a leg is on a hard limit and held at the expected demand, so that it grows with its stream.
+pub(crate) fn is_watched(binding: &Binding, index: usize) -> bool {
+    binding.accounts.get(index).is_some_and(|account| {
+        account.hard
+            && account.measure != Measure::Requests
+            && account.measure != Measure::InputTokens
+            && account.measure != Measure::Concurrency
+            && !account.limits.iter().any(|l| !l.shadow && l.hold == tollbook_ledger::Hold::Worst)
+    })
 }
 
 impl std::fmt::Debug for Open {

@@ -10,7 +10,7 @@ use tollbook_engine::{
     Inspection, JournalRecord, ProgressCall, RebookCall, ReleaseCall, RenewCall, Repair, Reply, ReserveCall,
     RestoreCall, SettleCall, Shard, Verdict,
 };
-use tollbook_ledger::{AccountId, Expired, Micros, Renewed, Settled};
+use tollbook_ledger::{AccountId, Expired, Leg, Micros, Renewed, Settled};
 
 use crate::background::Background;
 use crate::durable::{Durable, OnDisk};
@@ -382,6 +382,10 @@ impl Engine for MemoryEngine {
 
     fn balances<'a>(&'a self, shard: Shard, accounts: &'a [AccountId]) -> Answer<'a, Vec<Option<Balance>>> {
         self.on(shard, |state, now| Ok(accounts.iter().map(|account| state.balance(now, *account)).collect()))
+    }
+
+    fn demands<'a>(&'a self, shard: Shard, legs: &'a [Leg]) -> Answer<'a, Vec<u64>> {
+        self.on(shard, |state, _| Ok(state.demands(legs)))
     }
 
     fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>> {

@@ -385,14 +385,17 @@ impl ShardState {
         self.book.balance(now, account).map(balance_of)
     }
 
-    pub(crate) fn drift(&self, cursor: u64, max: usize) -> Drift {
-        let Ok(cursor) = u32::try_from(cursor) else { return Drift { differences: Vec::new(), next: None } };
-        let (found, next) = self.book.drift(cursor, u32::try_from(max).unwrap_or(u32::MAX));
+    pub(crate) fn demands(&self, legs: &[ledger::Leg]) -> Vec<u64> {
+        legs.iter().map(|leg| self.book.demand(leg)).collect()
+    }
+
+    pub(crate) fn drift(&mut self, cursor: u64, max: usize) -> Drift {
+        let (found, next) = self.book.audit(cursor, u32::try_from(max).unwrap_or(u32::MAX));
         let differences = found
             .into_iter()
             .map(|drift| (drift.account, drift.period, drift.held, drift.sum, u64::from(drift.version)))
             .collect();
-        Drift { differences, next: next.map(u64::from) }
+        Drift { differences, next }
     }
 
     /// Sets `held` as no verb would; logged, so that it is there again after a restart.

@@ -15,7 +15,7 @@ use std::pin::Pin;
 pub use error::{Applied, EngineError, ErrorKind};
 pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED, Source};
 pub use tollbook_ledger as ledger;
-use tollbook_ledger::{AccountId, Expired, Renewed, Settled};
+use tollbook_ledger::{AccountId, Expired, Leg, Renewed, Settled};
 pub use verb::{
     AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, Profile, ProgressCall, RebookCall,
     Receipt, ReleaseCall, RenewCall, Repair, Reply, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX,
@@ -51,13 +51,18 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Balances of the named accounts; `None` for one that was never opened.
     fn balances<'a>(&'a self, shard: Shard, accounts: &'a [AccountId]) -> Answer<'a, Vec<Option<Balance>>>;
+    /// What legs would ask for now, by what was learned; decides and writes nothing. May answer `Unsupported`.
+    fn demands<'a>(&'a self, _shard: Shard, _legs: &'a [Leg]) -> Answer<'a, Vec<u64>> {
+        Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
+    }
     /// Holds that are due in a shard, at most `max`, oldest first.
     fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>>;
     /// The shards this engine keeps, for those who sweep.
     fn shards(&self) -> Vec<Shard>;
     /// Everything about one reservation or one account, for people.
     fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String>;
-    /// Compares held with the sum of live holds, at most `max` accounts from `cursor` on (L10).
+    /// One step of a check that held is the sum of live holds: at most `max` reservations or accounts are looked at (L10).
+    /// A check begins at cursor 0 and goes on where the last step says.
     fn drift(&self, shard: Shard, cursor: u64, max: usize) -> Answer<'_, Drift>;
     /// Sets one account's held to the sum confirmed, if its version is still the one seen (L10).
     fn repair<'a>(&'a self, call: &'a Repair) -> Answer<'a, bool>;

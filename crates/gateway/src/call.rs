@@ -282,13 +282,13 @@ async fn run(
     let mut tries = 0;
     loop {
         tries += 1;
-        call.ticket.sending();
+        let body = call.body.marking(call.ticket.dispatching());
         let dispatched = Instant::now();
         if tries == 1 {
             gateway.note_dispatch(call.surface, call.stream, dispatched.duration_since(call.arrived));
         }
         trace::attempt(&call.ticket, &call.upstream, call.surface, &mut call.headers);
-        let sent = call.upstream.send(path, call.query.as_deref(), &call.headers, call.body.clone()).await;
+        let sent = call.upstream.send(path, call.query.as_deref(), &call.headers, body).await;
         trace::tried(&call.ticket, sent.as_ref());
         gateway.note_tried(pool, sent.as_ref().ok().map(Response::status), dispatched.elapsed());
         let (pause, problem, outcome) = match sent {

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tollbook_admission::SentMark;
 use tollbook_wire::Edit;
 
 use crate::upload::Upload;
@@ -18,16 +19,19 @@ const COPY_MAX: usize = 16 << 10;
 pub(crate) struct Outgoing {
     /// In reverse: the next piece is the last.
     pieces: Vec<Bytes>,
+    /// Marked when the first piece is asked for: a connection is there then, and the head of the call on it.
+    sent: Option<SentMark>,
 }
 
 impl Outgoing {
     /// A body with edits, which are in order and do not overlap.
     pub(crate) fn new(body: &Bytes, edits: Vec<Edit>) -> Self {
         if edits.is_empty() {
-            return Self { pieces: vec![body.clone()] };
+            return Self { pieces: vec![body.clone()], sent: None };
         }
         if body.len() <= COPY_MAX {
-            return Self { pieces: vec![Bytes::from(tollbook_wire::apply_edits(body, &edits))] };
+            let whole = Bytes::from(tollbook_wire::apply_edits(body, &edits));
+            return Self { pieces: vec![whole], sent: None };
         }
         let mut pieces = Vec::with_capacity(edits.len() * 2 + 1);
         let mut from = 0;
@@ -39,7 +43,20 @@ impl Outgoing {
         pieces.push(body.slice(from..));
         pieces.retain(|piece| !piece.is_empty());
         pieces.reverse();
-        Self { pieces }
+        Self { pieces, sent: None }
+    }
+
+    /// The same for one try, which marks the call as sent when it is.
+    pub(crate) fn marking(&self, sent: Option<SentMark>) -> Self {
+        Self { pieces: self.pieces.clone(), sent }
+    }
+
+    /// The next piece; whoever asks for the first has a connection to put it on.
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(sent) = self.sent.take() {
+            sent.mark();
+        }
+        self.pieces.pop()
     }
 
     fn len(&self) -> u64 {
@@ -63,7 +80,7 @@ impl Body for Sent {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         match self.get_mut() {
-            Self::Whole(body) => Poll::Ready(body.pieces.pop().map(|piece| Ok(Frame::data(piece)))),
+            Self::Whole(body) => Poll::Ready(body.next().map(|piece| Ok(Frame::data(piece)))),
             Self::Upload(body) => Pin::new(body.as_mut()).poll_frame(cx),
         }
     }
@@ -91,7 +108,7 @@ impl Body for Outgoing {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.pieces.pop().map(|piece| Ok(Frame::data(piece))))
+        Poll::Ready(self.next().map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

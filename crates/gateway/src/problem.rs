@@ -295,6 +295,9 @@ fn push_standing(text: &mut String, limit: &LimitRefusal) {
     let (posted, held) = (plain(limit.posted), plain(limit.held));
     let _ =
         write!(text, " (`{}`): limit {ceiling}, used {posted}, held {held}, requested {demand}", limit.limit);
+    if limit.measure == Measure::Cost {
+        text.push_str(" in units of the price list's currency");
+    }
 }
 
 /// Adds 0–20 % to a wait, so that clients told at one moment do not come back at one moment. `jitter` is any number.

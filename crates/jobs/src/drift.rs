@@ -13,7 +13,7 @@ use crate::pace::{Pace, pause};
 
 /// Pause between checks of everything.
 pub const DRIFT_EVERY: Duration = Duration::from_mins(1);
-/// Accounts compared by one verb, so that no other verb waits long.
+/// Reservations or accounts looked at by one verb, so that no other verb waits long.
 const BATCH: usize = 256;
 /// Differences that get a log line in one check.
 const LINES_MAX: u64 = 8;

@@ -4,7 +4,7 @@
 //! body cannot be read still becomes an entry: what was posted is never lost.
 
 use tollbook_engine::{JournalRecord, Source};
-use tollbook_store::{Ending, Entry, EntryBody, Figures, Flags, Origin, Side, Usage, signed};
+use tollbook_store::{Ending, Entry, EntryBody, Figures, Flags, Lapse, Line, Origin, Side, Usage, signed};
 
 /// The entry of a record; `earlier` are the entries of its reservation that are known so far (read only for
 /// corrections). `None` if the record tells nothing: a correction without a body, of nothing.
@@ -66,17 +66,29 @@ fn requests(origin: Origin, body: &EntryBody) -> i64 {
     i64::from(!(goes_on || never_sent || origin == Origin::Adjusted))
 }
 
-/// What an expiry charged: the expected demand if a quota of the call says so, else nothing but the request (L7).
+/// What an expiry charged: the expected demand if a quota of the call says so, else nothing but the request (L7). What the
+/// quotas were charged tells the output that was expected; without it the guess of the door stands.
 fn expire(entry: &mut Entry) {
     let hold = entry.body.hold;
     entry.body.figures = Figures::Expired;
     entry.body.ending = Ending::Expired;
     if hold.charged_on_expiry {
+        let Lapse { output: line, cost } = entry.body.lapse;
+        let posted = |line: &Line| {
+            let posted = entry.posted.iter().find(|posted| posted.account.name == line.account);
+            posted.and_then(|posted| u64::try_from(posted.amount).ok())
+        };
+        let learned = line.and_then(|line| line.output(posted(&line)?));
         let input = hold.input_llm_tokens.min(hold.expected_llm_tokens);
-        let output = hold.expected_llm_tokens.saturating_sub(input);
+        let output = learned.unwrap_or(hold.expected_llm_tokens.saturating_sub(input));
+        let priced = cost.and_then(|cost| posted(&cost).or_else(|| Some(cost.amount(learned?))));
+        let cost_nano = priced.unwrap_or(hold.expected_cost_nano);
         entry.body.usage = Usage { input: signed(input), output: signed(output), ..Usage::default() };
-        entry.body.cost_nano = signed(hold.expected_cost_nano);
+        entry.body.cost_nano = signed(cost_nano);
+        entry.body.hold.expected_llm_tokens = input.saturating_add(output);
+        entry.body.hold.expected_cost_nano = cost_nano;
     }
+    entry.body.lapse = Lapse::default();
 }
 
 /// Makes the truth of a late settle or release the difference to what was charged before (L8).

@@ -44,7 +44,7 @@ pub(crate) fn limit(check: &mut Check, catalog: &Catalog, index: usize, draft: &
         strictness,
         hold: draft.hold.unwrap_or(if hard { Hold::Worst } else { Hold::Expected }),
         on_expiry: draft.on_expiry.unwrap_or(if hard { OnExpiry::Charge } else { OnExpiry::Release }),
-        when_away: draft.when_away.unwrap_or(if hard { WhenAway::Closed } else { WhenAway::Local }),
+        when_away: draft.when_away.unwrap_or(WhenAway::Closed),
         meter: meter(catalog, draft),
         hold_factor_thousandths: hold_factor?,
         estimator: draft.estimator,
@@ -232,13 +232,12 @@ impl One<'_> {
     }
 
     fn rate(&mut self, window_s: i64, bucket_s: Option<i64>, weights: Option<Weights>) -> Option<Form> {
-        let window =
-            self.whole("window", i128::from(window_s), u64::from(WINDOW_MIN_S), u64::from(WINDOW_MAX_S))?;
+        let window = self.seconds("window", i128::from(window_s), u64::from(WINDOW_MIN_S))?;
         let window_s = u32::try_from(window).ok()?;
         let bucket_s = match bucket_s {
             None => default_bucket_s(window_s),
             Some(given) => {
-                let bucket = self.whole("bucket", i128::from(given), 1, u64::from(WINDOW_MAX_S))?;
+                let bucket = self.seconds("bucket", i128::from(given), 1)?;
                 u32::try_from(bucket).ok()?
             }
         };
@@ -280,6 +279,16 @@ impl One<'_> {
         None
     }
 
+    fn seconds(&mut self, field: &'static str, number: i128, min: u64) -> Option<u64> {
+        let max = u64::from(WINDOW_MAX_S);
+        let whole = u64::try_from(number).ok().filter(|whole| (min..=max).contains(whole));
+        if whole.is_none() {
+            let kind = if number < 0 { ProblemKind::Negative } else { ProblemKind::Seconds { min, max } };
+            self.problem(field, kind);
+        }
+        whole
+    }
+
     /// Settings that say nothing where they stand.
     fn settings(&mut self) {
         let draft = self.draft;
@@ -306,6 +315,9 @@ impl One<'_> {
         }
         if draft.booking == Some(Booking::Forecast) {
             self.problem("booking", ProblemKind::ForecastNotBuilt);
+        }
+        if matches!(draft.when_away, Some(WhenAway::Local | WhenAway::Open)) {
+            self.problem("when_away", ProblemKind::AwayNotBuilt);
         }
         if let Some(estimator) = draft.estimator {
             if matches!(draft.measure, Measure::Requests | Measure::Concurrency | Measure::InputTokens) {

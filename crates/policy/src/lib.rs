@@ -35,3 +35,4 @@ pub use problem::{List, Place, Problem, ProblemKind, Warning, WarningKind};
 pub use resolve::{Binding, BoundAccount, Call, UserTooLong};
 pub use subject::{ID_MAX, MODEL_ID_MAX, Scope, Subject, USER_ID_MAX};
 pub use tollbook_ledger::{Hold, LimitId, Measure, OnExpiry, Weights};
+pub use validate::check_id;

@@ -74,6 +74,8 @@ pub enum ProblemKind {
     Negative,
     #[error("must be from {min} to {max}")]
     Range { min: u64, max: u64 },
+    #[error("must be from {min} s to {max} s")]
+    Seconds { min: u64, max: u64 },
     #[error("a ring of {0} buckets is too long, 64 is the most; use wider buckets")]
     TooManyBuckets(u32),
     #[error("a bucket is wider than the window")]
@@ -84,6 +86,10 @@ pub enum ProblemKind {
     Meaningless { setting: &'static str, what: &'static str },
     #[error("forecast booking is not built yet; leave it out or say held")]
     ForecastNotBuilt,
+    #[error(
+        "only a book that calls can do without will have another answer than closed; leave it out or say closed"
+    )]
+    AwayNotBuilt,
     #[error("there is no time zone `{0}` in the bundled table")]
     UnknownZone(String),
     #[error("a month's anchor is a day from 1 to 31, a week's a weekday; no other period has one")]

@@ -54,16 +54,9 @@ impl Check {
 
     /// An id of the configuration: not empty, not too long, printable.
     pub(crate) fn id(&mut self, list: List, index: usize, field: &'static str, id: &str, max: usize) {
-        let kind = if id.is_empty() {
-            ProblemKind::Empty
-        } else if id.len() > max {
-            ProblemKind::TooLong(max)
-        } else if id.chars().any(char::is_control) {
-            ProblemKind::ControlCharacter
-        } else {
-            return;
-        };
-        self.problem(list, index, field, kind);
+        if let Err(kind) = check_id(id, max) {
+            self.problem(list, index, field, kind);
+        }
     }
 
     fn repeated(&mut self, list: List, index: usize, field: &'static str, id: &str) {
@@ -428,4 +421,20 @@ fn warnings(catalog: &Catalog, origins: &[usize]) -> Vec<Warning> {
         }
     }
     warnings
+}
+
+/// What an id must be: not empty, at most `max` bytes, and printable.
+///
+/// # Errors
+/// What it is not.
+pub fn check_id(id: &str, max: usize) -> Result<(), ProblemKind> {
+    if id.is_empty() {
+        Err(ProblemKind::Empty)
+    } else if id.len() > max {
+        Err(ProblemKind::TooLong(max))
+    } else if id.chars().any(char::is_control) {
+        Err(ProblemKind::ControlCharacter)
+    } else {
+        Ok(())
+    }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollbook_admission::{Admission, Snapshot};
 use tollbook_engine::{Engine, Shard};
-use tollbook_engine_memory::{Durability, MemoryEngine, Options};
+use tollbook_engine_memory::{Durability, MemoryEngine, OpenError, Options};
 use tollbook_gateway::Gateway;
 use tollbook_jobs::{Drain, Drift, Opening, Openings, Sweep};
 use tollbook_ledger::units::SECOND;
@@ -30,6 +30,9 @@ use crate::{history, observe};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
+
+/// One segment for each shard of the log, and the journal's file.
+const FIRST_START_MIB: u32 = 130;
 
 /// Where the program listens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,7 +253,7 @@ async fn open_engine(dir: &Path, durability: file::Durability) -> anyhow::Result
         ..Options::default()
     };
     let opened = tokio::task::spawn_blocking(move || MemoryEngine::open(Some(&dir), options)).await?;
-    let opened = opened.context("cannot open the book")?;
+    let opened = opened.map_err(explained).context("cannot open the book")?;
     let report = &opened.report;
     tracing::info!(
         records = report.records,
@@ -260,6 +263,18 @@ async fn open_engine(dir: &Path, durability: file::Durability) -> anyhow::Result
         "the book is open"
     );
     Ok(Arc::new(opened.engine))
+}
+
+/// A disk that is too small is told with what is needed.
+fn explained(error: OpenError) -> anyhow::Error {
+    let full =
+        matches!(&error, OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
+    let error = anyhow::Error::new(error);
+    if full {
+        error.context(format!("a first start needs {FIRST_START_MIB} MiB of disk for the log"))
+    } else {
+        error
+    }
 }
 
 async fn close_engine(engine: Arc<MemoryEngine>) {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::{Ending, EntryBody, Figures, Flags, Hold, LADDER_MAX, Name, Overrun, Side, Usage};
+use crate::{Ending, EntryBody, Figures, Flags, Hold, LADDER_MAX, Lapse, Line, Name, Overrun, Side, Usage};
 
 /// Longest encoded body, in bytes.
 pub const BODY_MAX: usize = 2048;
@@ -105,6 +105,11 @@ struct Twin<'a> {
     hd: u64,
     #[serde(default)]
     hx: bool,
+    /// Account, base, per output.
+    #[serde(default)]
+    lo: Option<(u64, u64, u64)>,
+    #[serde(default)]
+    lc: Option<(u64, u64, u64)>,
     #[serde(default)]
     f: u8,
     #[serde(default)]
@@ -123,6 +128,10 @@ struct Twin<'a> {
     n: u16,
     #[serde(default)]
     g: u8,
+}
+
+fn line((account, base, per_output): (u64, u64, u64)) -> Line {
+    Line { account, base, per_output }
 }
 
 impl Twin<'_> {
@@ -163,6 +172,7 @@ impl Twin<'_> {
                 worst_cost_nano: self.hd,
                 charged_on_expiry: self.hx,
             },
+            lapse: Lapse { output: self.lo.map(line), cost: self.lc.map(line) },
             figures: Figures::of(self.f),
             ending: Ending::of(self.e),
             overrun: Overrun { llm_tokens: self.x, cost_nano: self.xc },

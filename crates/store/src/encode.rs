@@ -35,6 +35,10 @@ impl EntryBody {
         within(CONTEXT_MAX, |left_out| {
             let mut line = Line::begin();
             let shortened = line.who(self, left_out);
+            if left_out < LAPSE_LEFT_OUT {
+                line.lapse(key!("lo"), self.lapse.output);
+                line.lapse(key!("lc"), self.lapse.cost);
+            }
             line.end(Flags { shortened: self.flags.shortened | shortened, ..self.flags })
         })
     }
@@ -45,6 +49,9 @@ type LeftOut = u8;
 
 /// Most steps; with all of them only numbers are left, which fit any bound.
 const LEFT_OUT_MAX: LeftOut = 11;
+
+/// The step that leaves out how an expiry tells its charge, with the user: a guess stands in for it.
+const LAPSE_LEFT_OUT: LeftOut = 4;
 
 /// Leaves out more until the bytes fit.
 fn within(max: usize, write: impl Fn(LeftOut) -> Vec<u8>) -> Vec<u8> {
@@ -110,6 +117,16 @@ impl Line {
         }
         self.number(key!("n"), u64::from(body.attempts));
         cut
+    }
+
+    fn lapse(&mut self, key: &str, line: Option<crate::Line>) {
+        let Some(crate::Line { account, base, per_output }) = line else { return };
+        self.key(key);
+        for (start, number) in [(b'[', account), (b',', base), (b',', per_output)] {
+            self.0.push(start);
+            self.digits(number);
+        }
+        self.0.push(b']');
     }
 
     /// What the call used and how it ended.

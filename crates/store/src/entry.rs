@@ -98,6 +98,8 @@ pub struct EntryBody {
     /// Version of the price book that hold, settle and journal used; 0 for none.
     pub price_version: u64,
     pub hold: Hold,
+    /// In a context alone: how an expiry's postings tell what it charged.
+    pub lapse: Lapse,
     pub figures: Figures,
     pub ending: Ending,
     pub overrun: Overrun,
@@ -139,6 +141,36 @@ pub struct Hold {
     pub worst_cost_nano: u64,
     /// A quota of the call charges its expected demand if the reservation expires.
     pub charged_on_expiry: bool,
+}
+
+/// Which of the amounts that an expiry posts tell what was expected of a call. The expected output is learned in the
+/// engine, so nobody knew it when the context was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lapse {
+    /// Of a charged quota whose amount grows with the output.
+    pub output: Option<Line>,
+    /// Of an account that counts cost.
+    pub cost: Option<Line>,
+}
+
+/// An account's amount as a function of the output: ⌈(base + per_output × output) / 1000⌉.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Name of the account, without its subject.
+    pub account: u64,
+    pub base: u64,
+    pub per_output: u64,
+}
+
+impl Line {
+    pub fn amount(&self, output: u64) -> u64 {
+        self.base.saturating_add(self.per_output.saturating_mul(output)).div_ceil(1000)
+    }
+
+    /// The largest output that has this amount; `None` where the amount does not depend on it.
+    pub fn output(&self, amount: u64) -> Option<u64> {
+        amount.saturating_mul(1000).saturating_sub(self.base).checked_div(self.per_output)
+    }
 }
 
 /// Posted above what was last decided for the call.

@@ -20,8 +20,8 @@ use std::pin::Pin;
 
 pub use codec::{BODY_MAX, CodecError};
 pub use entry::{
-    Ending, Entry, EntryBody, EntryKey, Figures, Flags, Hold, LADDER_MAX, NAME_MAX, Name, Origin, Overrun,
-    REQUEST_ID_MAX, Side, Usage, signed,
+    Ending, Entry, EntryBody, EntryKey, Figures, Flags, Hold, LADDER_MAX, Lapse, Line, NAME_MAX, Name,
+    Origin, Overrun, REQUEST_ID_MAX, Side, Usage, signed,
 };
 pub use error::{Applied, StoreError, StoreErrorKind};
 pub use history::{LimitHistory, LimitRow};

@@ -111,12 +111,12 @@ labels! {
     /// What was wrong with a provider's usage.
     Anomaly "anomaly" {
         Negative "negative", TooLarge "too_large", NotANumber "not_a_number", Fraction "fraction",
-        CachedAboveInput "cached_above_input", AboveContext "above_context", Missing "missing", Other "other",
+        Inconsistent "inconsistent", AboveContext "above_context", Missing "missing", Other "other",
     }
     /// A part of usage. `cached` is in `input` and `reasoning` in `output` too.
     Part "part" { Input "input", Cached "cached", CacheWrite "cache_write", Output "output", Reasoning "reasoning" }
     /// What a mode of degradation did.
-    Away "away" { Local "local", Closed "closed", Open "open" }
+    Away "away" { Closed "closed" }
     /// A verb of the engine.
     Verb "verb" {
         Reserve "reserve", Rebook "rebook", Renew "renew", Progress "progress", Settle "settle", Release "release",

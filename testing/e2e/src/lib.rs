@@ -14,5 +14,6 @@ pub mod load;
 pub mod matrix;
 pub mod python;
 pub mod random;
+pub mod soak;
 pub mod tap;
 pub mod trace;

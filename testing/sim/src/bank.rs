@@ -408,9 +408,13 @@ impl Inner {
     /// The engine's own check must find nothing either (L10).
     fn drift(&self, part: u8) -> Checked {
         let Some(engine) = &self.engine else { return Ok(()) };
-        match wait(engine.drift(Shard(part), 0, usize::MAX)) {
-            Ok(reply) if reply.value.differences.is_empty() => Ok(()),
-            other => Err(format!("drift: {other:?}")),
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            match wait(engine.drift(Shard(part), at, usize::MAX)) {
+                Ok(reply) if reply.value.differences.is_empty() => cursor = reply.value.next,
+                other => return Err(format!("drift: {other:?}")),
+            }
         }
+        Ok(())
     }
 }

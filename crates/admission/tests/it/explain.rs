@@ -1,6 +1,6 @@
 //! What `explain` shows of a call is what the door would hold for it.
 
-use tollbook_admission::{Explanation, Settings};
+use tollbook_admission::{Ending, Explanation, Outcome, Settings};
 use tollbook_policy::{EstimatorChoice, Hold, LimitDraft, Measure};
 use tollbook_wire::Surface;
 
@@ -38,6 +38,30 @@ async fn the_demand_shown_is_what_the_first_call_holds() {
             drop(admitted);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_demand_shown_is_the_learned_one() {
+    let limits = vec![expected(Measure::OutputTokens, 1_000_000, EstimatorChoice::Ema)];
+    let world = World::start(limits, Settings::default(), None).await;
+    let mut admitted = world.admit(false).await.unwrap();
+    admitted.ticket.sending();
+    let usage = tollbook_wire::Usage {
+        input: 10,
+        output: 90,
+        complete: true,
+        input_reported: true,
+        output_reported: true,
+        ..Default::default()
+    };
+    let outcome = Outcome { usage: Some(usage), output_seen: true, ..Outcome::bare(Ending::Complete) };
+    admitted.ticket.end(&outcome);
+    let shown = explained(&world).await;
+    assert_eq!(shown.lines[0].demand, Some(180), "twice the mean");
+    let held = world.balance(0).await.1;
+    let admitted = world.admit(false).await.unwrap();
+    assert_eq!(world.balance(0).await.1 - held, 180);
+    drop(admitted);
 }
 
 #[tokio::test(start_paused = true)]

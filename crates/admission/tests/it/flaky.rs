@@ -88,6 +88,9 @@ impl Engine for Flaky {
     fn balances<'a>(&'a self, shard: Shard, accounts: &'a [AccountId]) -> Answer<'a, Vec<Option<Balance>>> {
         self.inner.balances(shard, accounts)
     }
+    fn demands<'a>(&'a self, shard: Shard, legs: &'a [tollbook_ledger::Leg]) -> Answer<'a, Vec<u64>> {
+        self.inner.demands(shard, legs)
+    }
     fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>> {
         self.inner.due(shard, max)
     }

@@ -81,3 +81,56 @@ async fn l09_a_hold_at_the_worst_case_is_not_watched() {
     assert!(!admitted.ticket.is_bounded());
     assert_eq!(world.balance(0).await, (0, 2_000));
 }
+
+#[tokio::test(start_paused = true)]
+async fn l09_an_overrun_of_a_hold_that_grew_is_journaled_as_the_engine_counts_it() {
+    let mut limit = daily(Measure::Tokens, 1_000_000);
+    limit.hold = Some(Hold::Expected);
+    limit.estimator = Some(EstimatorChoice::Constant(500));
+    let world = World::start(vec![limit], Settings::default(), None).await;
+    let mut admitted = world.admit(true).await.unwrap();
+    admitted.ticket.sending();
+    let begun = Instant::now();
+    for output in (0..1_000).step_by(50) {
+        assert_eq!(admitted.ticket.streamed(&text(output), Some(begun), None), Leave::GoOn);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let held = u64::try_from(world.balance(0).await.1).unwrap();
+    assert!(held > 1_000, "it grew: {held}");
+    let usage = tollbook_wire::Usage {
+        input: 10,
+        output: held,
+        complete: true,
+        input_reported: true,
+        output_reported: true,
+        ..Default::default()
+    };
+    let outcome = Outcome { usage: Some(usage), output_seen: true, ..Outcome::bare(Ending::Complete) };
+    admitted.ticket.end(&outcome);
+    let records = world.journal().await;
+    let [record] = &records[..] else { panic!("{records:?}") };
+    let entry = tollbook_store::EntryBody::decode(&record.body).unwrap();
+    assert_eq!(entry.overrun.llm_tokens, 10, "{entry:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_cut_before_its_first_byte_was_handed_over_is_given_back() {
+    for ending in [Ending::ClientGone, Ending::Timeout, Ending::Reset, Ending::Shutdown] {
+        let world = World::start(vec![daily(Measure::Requests, 10)], Settings::default(), None).await;
+        let mut admitted = world.admit(true).await.unwrap();
+        let sent = admitted.ticket.dispatching().unwrap();
+        admitted.ticket.end(&Outcome::buffered_cut(ending));
+        assert_eq!(world.balance(0).await, (0, 0), "{ending:?}");
+        assert!(world.journal().await.is_empty());
+        drop(sent);
+        let mut admitted = world.admit(true).await.unwrap();
+        admitted.ticket.dispatching().unwrap().mark();
+        admitted.ticket.end(&Outcome::buffered_cut(ending));
+        assert_eq!(world.balance(0).await, (1, 0), "{ending:?}");
+    }
+    let world = World::start(vec![daily(Measure::Requests, 10)], Settings::default(), None).await;
+    let mut admitted = world.admit(true).await.unwrap();
+    drop(admitted.ticket.dispatching());
+    drop(admitted);
+    assert_eq!(world.balance(0).await, (0, 0));
+}

@@ -135,8 +135,12 @@ impl Record {
         for (shard, (got, held)) in quotas(engine) {
             assert_eq!(got, posted[&shard], "shard {shard}");
             assert!(held >= 0);
-            let drift = wait(engine.drift(tollbook_engine::Shard(shard), 0, 1000)).unwrap().value;
-            assert_eq!(drift.differences, []);
+            let mut cursor = Some(0);
+            while let Some(at) = cursor {
+                let drift = wait(engine.drift(tollbook_engine::Shard(shard), at, 1000)).unwrap().value;
+                assert_eq!(drift.differences, []);
+                cursor = drift.next;
+            }
         }
         let live = self.reserved.iter().filter(|id| *id % 7 == 0).map(|id| cost(*id).cast_signed());
         let held: i64 = quotas(engine).values().map(|(_, held)| held).sum();

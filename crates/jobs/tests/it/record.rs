@@ -104,3 +104,31 @@ fn the_words_of_metrics_are_the_words_of_the_journal() {
     assert!(Figures::ALL.iter().all(|f| labels::Figures::from_word(f.word()).is_some()));
     assert_eq!(Figures::ALL.len(), labels::Figures::ALL.len());
 }
+
+/// The expected output is learned in the engine; what the quotas were charged tells it.
+#[test]
+fn l07_an_expiry_tells_the_output_and_cost_that_the_quotas_were_charged_for() {
+    use tollbook_ledger::{AccountId, Posted, SubjectId};
+    use tollbook_store::{Lapse, Line};
+    let mut told = body(7, 3);
+    told.lapse = Lapse {
+        output: Some(Line { account: 5, base: 10_000, per_output: 1_000 }),
+        cost: Some(Line { account: 6, base: 1_000_000, per_output: 200_000 }),
+    };
+    let posted =
+        |name, amount| Posted { account: AccountId { subject: SubjectId(1), name }, period: 0, amount };
+    let expired = |posted| {
+        let record = JournalRecord { source: Source::Expired, posted, ..record(1, 7, told.context()) };
+        let body = entry(&record, &[]).unwrap().body;
+        assert_eq!(body.lapse, Lapse::default());
+        (body.usage.output, body.cost_nano, body.hold.expected_llm_tokens, body.hold.expected_cost_nano)
+    };
+    assert_eq!(expired(vec![posted(5, 10 + 37)]), (37, 8_400, 47, 8_400));
+    // A budget is told as it was charged.
+    assert_eq!(expired(vec![posted(6, 9_000), posted(5, 47)]), (37, 9_000, 47, 9_000));
+    // Charged nothing that tells of it: the guess stands.
+    assert_eq!(expired(vec![posted(4, 1)]), (20, 3_000, 30, 3_000));
+    // No amount makes it panic.
+    assert_eq!(expired(vec![posted(5, i64::MIN)]).0, 20);
+    assert!(expired(vec![posted(5, i64::MAX)]).0 > 0);
+}

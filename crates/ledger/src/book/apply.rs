@@ -105,7 +105,8 @@ impl Book {
             learners: event.learners,
             legs: event.legs,
         };
-        self.lives.insert(Live::new(&row, first));
+        let slot = self.lives.insert(Live::new(&row, first));
+        self.audit_came(slot);
     }
 
     fn apply_denied(&mut self, now: Micros, slot: u32, amount: u64) {
@@ -126,6 +127,9 @@ impl Book {
         self.tick(event.now);
         let Some(slot) = self.lives.find(event.id, event.attempt) else { return self.misfit() };
         self.lives.set_due(slot, event.due);
+        if !event.grown.is_empty() {
+            self.audit_goes(slot);
+        }
         let Some(live) = self.lives.get_mut(slot) else { return };
         live.sent |= event.sent;
         for step in event.grown {
@@ -136,11 +140,18 @@ impl Book {
                 account.hold(leg.place, more, &mut self.alarms);
             }
         }
+        if !event.grown.is_empty() {
+            self.audit_came(slot);
+        }
     }
 
     fn apply_ended(&mut self, event: &Ended<'_>) {
         let steady = self.tick(event.now);
-        let found = self.lives.find(event.id, event.attempt).and_then(|slot| self.lives.remove(slot));
+        let slot = self.lives.find(event.id, event.attempt);
+        if let Some(slot) = slot {
+            self.audit_goes(slot);
+        }
+        let found = slot.and_then(|slot| self.lives.remove(slot));
         let Some(live) = found else { return self.misfit() };
         let when = Lived { steady, lived: event.now.saturating_sub(live.admitted) };
         let posted = || event.posted.iter().copied().chain(core::iter::repeat(0));
@@ -281,6 +292,7 @@ impl Book {
             return self.misfit();
         }
         self.fresh.note(row.id);
-        self.lives.insert(Live::new(row, false));
+        let slot = self.lives.insert(Live::new(row, false));
+        self.audit_came(slot);
     }
 }

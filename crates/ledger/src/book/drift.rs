@@ -1,7 +1,7 @@
-//! The check that `held` is the sum of live holds (L10), and its repair.
+//! The check that `held` is the sum of live holds (L10), at one moment, and its repair.
 //!
-//! A call looks at a range of account slots and passes over all live legs once, so its cost is bounded by `max` and by
-//! what is live. Repair takes what the check saw: it recounts, and does nothing if the account has changed since.
+//! A call looks at a range of account slots and passes over all live legs once, so its cost grows with what is live; a
+//! running engine checks in steps ([`Book::audit`]). Repair takes what the check saw: it recounts, and does nothing if the account has changed since.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Book {
 }
 
 /// (period, held) of each thing that an account holds on.
-fn holdings(account: &Account) -> Vec<(u64, i64)> {
+pub(super) fn holdings(account: &Account) -> Vec<(u64, i64)> {
     match &account.sides {
         Sides::Rate { held, .. } | Sides::Concurrency { held } => vec![(0, *held)],
         Sides::Quota(periods) => periods.iter().map(|period| (period.start, period.held)).collect(),

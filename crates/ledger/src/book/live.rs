@@ -118,11 +118,17 @@ impl Lives {
     }
 
     /// Add one whose id is not there.
-    pub(crate) fn insert(&mut self, live: Live) {
+    pub(crate) fn insert(&mut self, live: Live) -> u32 {
         let tag = key_tag(live.id, live.attempt);
         let slot = self.slots.insert(live);
         self.index.insert(tag, slot);
         self.link(slot);
+        slot
+    }
+
+    /// Slots, empty ones included.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots.len()
     }
 
     pub(crate) fn remove(&mut self, slot: u32) -> Option<Live> {

@@ -16,6 +16,7 @@ mod account;
 mod accounts;
 mod adjust;
 mod apply;
+mod audit;
 mod check;
 mod drift;
 mod dump;
@@ -38,6 +39,7 @@ mod tomb;
 use std::collections::{BTreeMap, VecDeque};
 
 use accounts::Accounts;
+use audit::Audit;
 use estimate::Estimates;
 use fresh::Fresh;
 use live::Lives;
@@ -65,6 +67,8 @@ pub struct Book {
     alarms: Alarms,
     /// Where the next prune goes on.
     cursors: Cursors,
+    /// The check under way; no part of the state.
+    audit: Audit,
     scratch: Plan,
     posts: Vec<i64>,
 }

@@ -315,6 +315,16 @@ impl Asks {
     }
 }
 
+impl Book {
+    /// What a leg would ask for now, by what its estimator has learned; nothing is decided or written.
+    pub fn demand(&self, leg: &Leg) -> u64 {
+        let asks = Asks::of(&leg.limits);
+        let output = asks.shrink(leg, Plan::default().guess(self, &leg.estimator).min(leg.cap));
+        let expected = amount(leg.base, leg.per_output, output);
+        if asks.worst { expected.max(leg.worst) } else { expected }
+    }
+}
+
 /// ⌈(base + per_output × output) / 1000⌉.
 #[inline]
 pub(super) fn amount(base: u64, per_output: u64, output: u64) -> u64 {

@@ -318,6 +318,58 @@ fn run(book: &mut Book, log: &mut Follower, wild: &Wild) {
     drop(book.drift(0, 100));
 }
 
+/// A check in steps finds what a check at one moment finds, however small its steps.
+#[test]
+fn l10_a_check_in_steps_finds_a_drift_and_ends() {
+    let (mut book, mut log) = (Book::new(), Follower::default());
+    for id in 0..9 {
+        let cmd = Reserve {
+            id: ReservationId(id),
+            attempt: 0,
+            life: SECOND,
+            legs: vec![leg(1)],
+            context: Vec::new(),
+        };
+        book.reserve(START, &cmd, &mut log).unwrap();
+    }
+    let whole = |book: &mut Book, max: u32| {
+        let (mut found, mut step, mut steps) = (Vec::new(), Some(0), 0);
+        while let Some(at) = step {
+            let (more, next) = book.audit(at, max);
+            found.extend(more);
+            (step, steps) = (next, steps + 1);
+        }
+        (found, steps)
+    };
+    for max in [1, 2, 100] {
+        let (found, steps) = whole(&mut book, max);
+        assert_eq!(found, Vec::new());
+        assert!(steps > 9 / max, "{steps} steps of {max}");
+    }
+    let Some(slot) = slot_of(&book, leg(1).account) else { panic!("no account") };
+    book.apply(&Event::Repaired { now: START, slot, period: 0, held: 77 });
+    let expected = book.drift(0, 100).0;
+    assert_eq!(expected.len(), 1);
+    for max in [1, 100] {
+        assert_eq!(whole(&mut book, max).0, expected);
+    }
+    // Two checks at once: the older one ends.
+    let (_, old) = book.audit(0, 1);
+    let (_, next) = book.audit(old.unwrap(), 1);
+    book.audit(0, 1);
+    assert_eq!(book.audit(next.unwrap(), 1), (Vec::new(), None));
+}
+
+fn slot_of(book: &Book, account: AccountId) -> Option<u32> {
+    let mut found = None;
+    book.inspect_account(account, &mut |row| {
+        if let Event::Account(row) = row {
+            found = Some(row.opened.slot);
+        }
+    });
+    found
+}
+
 fn held_leg() -> impl Strategy<Value = HeldLeg> {
     (
         [number(), number(), number(), number()],

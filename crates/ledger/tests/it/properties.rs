@@ -18,6 +18,8 @@ struct Three {
     log: Follower,
     model: Model,
     now: Micros,
+    /// The next step of the check that goes on beside the verbs.
+    check: u64,
 }
 
 impl Three {
@@ -99,7 +101,7 @@ impl Three {
     }
 
     /// Conservation, drift, replay, dump.
-    fn audit(&self) {
+    fn audit(&mut self) {
         let now = self.now;
         for account in self.model.accounts() {
             let book = self.book.balance(now, account).expect("the model has it");
@@ -118,6 +120,9 @@ impl Three {
         expected.sort_unstable();
         assert_eq!(due, expected);
         assert_eq!(self.book.drift(0, u32::MAX), (Vec::new(), None));
+        let (found, next) = self.book.audit(self.check, 2);
+        assert_eq!(found, Vec::new());
+        self.check = next.unwrap_or(0);
         assert!(self.book == self.log.book, "the fold of the events is another book");
         assert!(rebuilt(&self.book) == self.book, "the dump is another book");
         assert_eq!(self.book.alarms().misfits, 0);

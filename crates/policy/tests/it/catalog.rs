@@ -32,7 +32,7 @@ fn defaults_follow_from_the_shape() {
         .rules()
         .map(|(_, rule)| (rule.limit.strictness, rule.limit.hold, rule.limit.on_expiry, rule.limit.when_away))
         .collect();
-    let soft = (Strictness::Soft, Hold::Expected, OnExpiry::Release, WhenAway::Local);
+    let soft = (Strictness::Soft, Hold::Expected, OnExpiry::Release, WhenAway::Closed);
     let hard = (Strictness::Hard, Hold::Worst, OnExpiry::Charge, WhenAway::Closed);
     assert_eq!(decided, [soft, hard, soft]);
     let names: Vec<&str> = catalog.rules().map(|(_, rule)| rule.limit.name.as_str()).collect();
@@ -46,12 +46,12 @@ fn strictness_sets_the_rest_and_may_be_overruled() {
         name: Some("b".to_owned()),
         hold: Some(Hold::Expected),
         on_expiry: Some(OnExpiry::Release),
-        when_away: Some(WhenAway::Open),
+        when_away: Some(WhenAway::Closed),
         ..hard.clone()
     };
     let catalog = with(vec![hard, overruled]);
     let holds: Vec<_> = catalog.rules().map(|(_, rule)| (rule.limit.hold, rule.limit.when_away)).collect();
-    assert_eq!(holds, [(Hold::Worst, WhenAway::Closed), (Hold::Expected, WhenAway::Open)]);
+    assert_eq!(holds, [(Hold::Worst, WhenAway::Closed), (Hold::Expected, WhenAway::Closed)]);
 }
 
 #[test]
@@ -82,11 +82,11 @@ fn windows_and_buckets_have_bounds() {
         shape: ShapeDraft::Rate { window_s, bucket_s, weights: None },
         ..rpm(acme(), 1)
     };
-    says(shape(0, None), "limits[0].window: must be from 1 to 86400");
-    says(shape(86_401, None), "limits[0].window: must be from 1 to 86400");
+    says(shape(0, None), "limits[0].window: must be from 1 s to 86400 s");
+    says(shape(86_401, None), "limits[0].window: must be from 1 s to 86400 s");
     says(shape(-60, None), "limits[0].window: must not be negative");
     says(shape(i64::MIN, None), "limits[0].window: must not be negative");
-    says(shape(60, Some(0)), "limits[0].bucket: must be from 1 to 86400");
+    says(shape(60, Some(0)), "limits[0].bucket: must be from 1 s to 86400 s");
     says(shape(60, Some(61)), "limits[0].bucket: a bucket is wider than the window");
     says(
         shape(64, Some(1)),
@@ -125,7 +125,7 @@ fn b223_b086_ceilings() {
 #[test]
 fn b223_an_absent_ceiling_excuses_nothing_else() {
     let limit = LimitDraft { ceiling: None, shape: rate(0), ..rpm(acme(), 1) };
-    says(limit, "limits[0].window: must be from 1 to 86400");
+    says(limit, "limits[0].window: must be from 1 s to 86400 s");
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn every_problem_is_told() {
             "models[3].pools: must not be empty",
             "limits[0].ceiling: must not be negative",
             "limits[1].scope: there is no tenant `nobody`",
-            "limits[1].window: must be from 1 to 86400",
+            "limits[1].window: must be from 1 s to 86400 s",
         ]
     );
 }

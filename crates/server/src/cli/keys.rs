@@ -10,6 +10,9 @@ use crate::config;
 use crate::key::{self, KeyHash};
 
 pub(super) fn new(args: &KeysNew, console: &mut Console<'_>) -> Result<(), Failure> {
+    // The same rule as for the file, so that what is printed can be used.
+    tollbook_policy::check_id(&args.id, tollbook_policy::ID_MAX)
+        .map_err(|kind| Failure::Usage(format!("--id {kind}")))?;
     let hasher = match &args.config {
         Some(path) => config::api_key_hash(path, &environment)?,
         None => ApiKeyHash::new(None),

@@ -71,10 +71,15 @@ pub fn read_text(name: &str, text: &str, lookup: Lookup<'_>) -> Result<(file::Fi
     };
     let mut problems = Vec::new();
     environment::interpolate(&mut root, "", lookup, &mut problems);
+    let typed = read::read(&root);
     if !problems.is_empty() {
+        // A value that is still a variable has no form yet: of one place the variable is told alone.
+        let form = typed.err().unwrap_or_default();
+        let unset: Vec<Place> = problems.iter().map(|problem| problem.place).collect();
+        problems.extend(form.into_iter().filter(|problem| !unset.contains(&problem.place)));
         return Err(report(problems));
     }
-    let typed = read::read(&root).map_err(report)?;
+    let typed = typed.map_err(report)?;
     Ok((typed, Source { name: name.to_owned(), root, digest: blake3::hash(text.as_bytes()) }))
 }
 

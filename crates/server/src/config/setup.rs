@@ -43,6 +43,18 @@ pub struct Admin {
     pub api_key: SecretString,
 }
 
+/// An operator's key below this many bytes can be guessed.
+const ADMIN_KEY_MIN: usize = 24;
+
+impl Admin {
+    fn weakness(&self) -> Option<String> {
+        let length = self.api_key.expose_secret().len();
+        (length < ADMIN_KEY_MIN).then(|| {
+            format!("admin.api_key has {length} bytes; below {ADMIN_KEY_MIN} it can be guessed. `tollbook keys new` makes a good one")
+        })
+    }
+}
+
 /// Reads and checks a file. Paths in it are relative to its folder.
 pub fn load(path: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
     let (file, source) = read_file(path, lookup)?;
@@ -71,19 +83,22 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
     let models = models::plans(&mut mistakes, &file);
     let catalog = catalog::catalog(&mut mistakes, &file, &api_key_hash);
     match catalog {
-        Some((catalog, warnings)) if mistakes.0.is_empty() => Ok(Setup {
-            gateway,
-            admin,
-            data_dir: folder.join(&file.data_dir),
-            durability: file.engine.durability,
-            log: file.log,
-            traces,
-            calls,
-            snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
-            warnings,
-            digest: digest(source, &files),
-            files,
-        }),
+        Some((catalog, mut warnings)) if mistakes.0.is_empty() => {
+            warnings.extend(admin.as_ref().and_then(Admin::weakness));
+            Ok(Setup {
+                gateway,
+                admin,
+                data_dir: folder.join(&file.data_dir),
+                durability: file.engine.durability,
+                log: file.log,
+                traces,
+                calls,
+                snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
+                warnings,
+                digest: digest(source, &files),
+                files,
+            })
+        }
         _ => Err(LoadError::Invalid(source.report(mistakes.0))),
     }
 }

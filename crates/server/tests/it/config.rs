@@ -55,9 +55,12 @@ fn each_bad_file_is_refused_with_its_place() {
         ("listen: !secret a\n", "t.yaml:1:17: tags have no meaning here; remove the tag"),
         (
             "listen: ${NOPE}\n",
-            "t.yaml:1:9: listen: environment variable NOPE is not set; set it, or give a default as ${NOPE:-default}",
+            "t.yaml:1:1: `upstreams` is missing\nt.yaml:1:9: listen: environment variable NOPE is not set; set it, or give a default as ${NOPE:-default}",
         ),
-        ("listen: \"${PORT\"\n", "t.yaml:1:9: listen: `${` without `}`; write $${ for a literal ${"),
+        (
+            "listen: \"${PORT\"\n",
+            "t.yaml:1:1: `upstreams` is missing\nt.yaml:1:9: listen: `${` without `}`; write $${ for a literal ${",
+        ),
     ];
     for (text, want) in rows {
         assert_eq!(mistakes(text), *want, "{text}");

@@ -135,8 +135,8 @@ fn each_limit_that_cannot_be_is_refused() {
             "measure: requests, window: §1500ms, ceiling: 1",
             format!("§ {at}.window: must be whole seconds, not `1s500ms`"),
         ),
-        ("measure: requests, window: §0s, ceiling: 1", format!("§ {at}.window: must be from 1 to 86400")),
-        ("measure: requests, window: §2d, ceiling: 1", format!("§ {at}.window: must be from 1 to 86400")),
+        ("measure: requests, window: §0s, ceiling: 1", format!("§ {at}.window: must be from 1 s to 86400 s")),
+        ("measure: requests, window: §2d, ceiling: 1", format!("§ {at}.window: must be from 1 s to 86400 s")),
         (
             "measure: requests, window: 1m, bucket: §2m, ceiling: 1",
             format!("§ {at}.bucket: a bucket is wider than the window"),
@@ -169,6 +169,13 @@ fn each_limit_that_cannot_be_is_refused() {
             "measure: tokens, window: 1m, booking: §forecast, ceiling: 1",
             format!("§ {at}.booking: forecast booking is not built yet; leave it out or say held"),
         ),
+        (
+            "measure: tokens, window: 1m, when_away: §open, ceiling: 1",
+            format!(
+                "§ {at}.when_away: only a book that calls can do without will have another answer than closed; leave it out or say closed"
+            ),
+        ),
+        ("measure: tokens, window: §25h, ceiling: 1", format!("§ {at}.window: must be from 1 s to 86400 s")),
         (
             "measure: tokens, window: 1m, meter: { preset: §acme }, ceiling: 1",
             format!(

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tollbook_ledger::AMOUNT_MAX;
 use tollbook_ledger::units::CONTEXT_MAX;
 use tollbook_store::{
-    BODY_MAX, CodecError, Ending, EntryBody, Figures, Flags, Hold, LADDER_MAX, NAME_MAX, Name, Origin,
-    Overrun, REQUEST_ID_MAX, Side, Usage,
+    BODY_MAX, CodecError, Ending, EntryBody, Figures, Flags, Hold, LADDER_MAX, Lapse, Line, NAME_MAX, Name,
+    Origin, Overrun, REQUEST_ID_MAX, Side, Usage,
 };
 
 /// A body with something in every field.
@@ -44,6 +44,7 @@ fn full() -> EntryBody {
             worst_cost_nano: 17,
             charged_on_expiry: true,
         },
+        lapse: Lapse::default(),
         figures: Figures::Partial,
         ending: Ending::ClientGone,
         overrun: Overrun { llm_tokens: 18, cost_nano: 19 },
@@ -198,6 +199,30 @@ fn a_usual_context_keeps_every_name_and_no_outcome() {
 }
 
 #[test]
+fn a_context_tells_how_an_expiry_is_read_unless_names_need_the_room() {
+    let line = |account| Some(Line { account, base: AMOUNT_MAX, per_output: AMOUNT_MAX });
+    let lapse = Lapse { output: line(u64::MAX), cost: line(1) };
+    let body = EntryBody { lapse, ..full() };
+    assert_eq!(EntryBody::decode(&body.context()).unwrap().lapse, lapse);
+    assert_eq!(EntryBody::decode(&body.encode()).unwrap().lapse, Lapse::default());
+    let crowded = EntryBody { lapse, ..longest('x') };
+    let back = EntryBody::decode(&crowded.context()).unwrap();
+    assert_eq!((&back.tenant, &back.key), (&crowded.tenant, &crowded.key));
+    assert_eq!(back.lapse, Lapse::default());
+    assert!(crowded.context().len() <= CONTEXT_MAX);
+}
+
+#[test]
+fn an_output_is_read_back_from_its_amount() {
+    let line = Line { account: 1, base: 12_345, per_output: 1_000 };
+    for output in [0, 1, 7, 4096] {
+        assert_eq!(line.output(line.amount(output)), Some(output));
+    }
+    assert_eq!(Line { per_output: 0, ..line }.output(5), None);
+    assert!(line.output(u64::MAX).is_some() && line.amount(u64::MAX) > 0);
+}
+
+#[test]
 fn damage_and_other_versions_are_errors() {
     assert_eq!(EntryBody::decode(br#"{"v":2}"#), Err(CodecError::Version(2)));
     assert_eq!(EntryBody::decode(b"[1]"), Err(CodecError::Damaged(0)));
@@ -262,6 +287,7 @@ proptest! {
                 input_llm_tokens: holds[1], expected_llm_tokens: holds[2], worst_llm_tokens: holds[3],
                 expected_cost_nano: holds[4], worst_cost_nano: holds[5], charged_on_expiry: times.3,
             },
+            lapse: Lapse::default(),
             figures: Figures::of(codes.1),
             ending: Ending::of(codes.2),
             overrun: Overrun { llm_tokens: holds[6], cost_nano: holds[7] },

@@ -425,3 +425,40 @@ fn stream_that_outlives_a_shutdown_is_ended_and_charged_for_what_was_received() 
     assert_eq!(entry.posted[0].amount, entry.llm_tokens());
     assert!(mock.wait_until_blocking(Duration::from_secs(5), |_, totals| totals.in_flight == 0));
 }
+
+#[test]
+fn client_that_leaves_while_the_provider_is_being_connected_pays_nothing() {
+    // It takes connections and never says a word of TLS.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("https://{}/v1", silent.local_addr().unwrap());
+    let limits = json!([{"name": "all", "measure": "requests", "period": "lifetime", "ceiling": 10},
+        {"name": "words", "measure": "tokens", "period": "lifetime", "ceiling": 1_000_000}]);
+    let config = Config::new("http://127.0.0.1:9")
+        .set("/upstreams/0/base_url", json!(address))
+        .set("/upstreams/0/timeouts", json!({"connect": "60s"}))
+        .simple_tenant("acme", &limits);
+    let mut gateway = Gateway::start(&config);
+    let bearer = format!("Bearer {}", secret("acme-key"));
+    let body = json!({"model": CHAT_MODEL, "stream": true, "messages": [{"role": "user", "content": "hi"}]});
+    let mut connection = Connection::open(gateway.addr()).unwrap();
+    connection
+        .post("/v1/chat/completions", &[("authorization", &bearer)], body.to_string().as_bytes())
+        .unwrap();
+    let (socket, _) = silent.accept().unwrap();
+    let line = |name: &str| {
+        let page = gateway.admin_get("/admin/v1/accounts").unwrap().json();
+        let lines = page["data"].as_array().unwrap().iter();
+        lines
+            .filter(|line| line["limit"] == name)
+            .map(|line| (line["posted"].clone(), line["held"].clone()))
+            .next()
+    };
+    assert_eq!(line("all"), Some((json!(1), json!(0))));
+    drop(connection);
+    let given_back = || (line("all") == Some((json!(0), json!(0)))).then_some(());
+    assert!(wait_for(LIMIT, given_back).is_some(), "{:?}", line("all"));
+    assert_eq!(line("words"), Some((json!(0), json!(0))));
+    drop(socket);
+    assert!(gateway.terminate().success());
+    assert!(Journal::read(&gateway.data_dir()).entries.is_empty());
+}

@@ -1,9 +1,11 @@
 //! The configuration is changed while the program runs: what comes in force, when, and what does not.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use tollbook_e2e::config::{ADMIN_KEY, CHAT_MODEL, Config, secret};
 use tollbook_e2e::gateway::{Gateway, wait_for};
 use tollbook_e2e::http::{self, Connection, LIMIT, metric};
+use tollbook_e2e::journal::Journal;
 use tollbook_e2e::load::pause_until;
 use tollbook_mock_upstream::{Generate, MockUpstream};
 
@@ -326,4 +329,83 @@ fn provider_that_moves_takes_new_calls_and_streams_end_where_they_began() {
     }
     // No connection to the old address is kept.
     assert!(before.calls_at_rest().iter().all(|call| call.reported.is_some()));
+}
+
+/// Changes made while calls run.
+const CHANGES: u64 = 200;
+const CALLERS: usize = 4;
+
+/// Configuration number n: whatever a call meets of it says n. The pool and the provider's model are named by it, the
+/// provider is shown a key of it, and a llm_token of output costs n.
+fn numbered(mock: &MockUpstream, n: u64) -> Config {
+    config(mock, 1_000_000)
+        .set("/upstreams/0/api_key", json!(format!("sk-{n}")))
+        .set("/models/0/upstream_model", json!(format!("model-{n}")))
+        .set("/models/0/price", json!({"input": "0", "output": n.to_string()}))
+}
+
+#[test]
+fn b234_200_changes_under_load_and_each_call_is_decided_wholly_by_one_configuration() {
+    let mock = provider();
+    let mut gateway = Gateway::start(&numbered(&mock, 1));
+    let stop = AtomicBool::new(false);
+    let made = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let (gateway, stop, made) = (&gateway, &stop, &made);
+            scope.spawn(move || {
+                let mut count = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    numbered_call(gateway, &format!("{caller}-{count}"), (caller + count) % 2 == 0);
+                    made.fetch_add(1, Ordering::Relaxed);
+                    count += 1;
+                }
+            });
+        }
+        for n in 2..=CHANGES + 1 {
+            gateway.replace_config(&numbered(&mock, n));
+            gateway.signal(Signal::HUP);
+            gateway.comes_to_generation(n);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(gateway.terminate().success());
+    let journal = Journal::read(&gateway.data_dir());
+    let entries = journal.by_call("tenant");
+    let calls = mock.calls_at_rest();
+    assert_eq!(u64::try_from(calls.len()).unwrap(), made.load(Ordering::Relaxed));
+    let mut seen = BTreeSet::new();
+    for call in &calls {
+        let label = call.label.as_deref().unwrap();
+        let [entry] = entries[label][..] else { panic!("{label}: {:?}", entries[label]) };
+        let model = call.model.as_deref().unwrap();
+        let n: i64 = model.strip_prefix("model-").unwrap().parse().unwrap();
+        let told = call.reported.unwrap();
+        assert_eq!(call.header("authorization"), Some(format!("Bearer sk-{n}").as_str()), "{label}");
+        assert_eq!(
+            (entry.pool.as_str(), entry.figures.as_str()),
+            (format!("open/{model}").as_str(), "reported")
+        );
+        assert_eq!(entry.cost_nano, n * 1000 * i64::try_from(told.output).unwrap(), "{label}: {entry:?}");
+        seen.insert(n);
+    }
+    println!("{} calls under {} configurations", calls.len(), seen.len());
+    assert!(seen.len() > 50, "too few configurations met a call: {seen:?}");
+}
+
+/// A call, or a stream that lasts over several changes; both must succeed.
+fn numbered_call(gateway: &Gateway, label: &str, stream: bool) {
+    let mut connection = Connection::open(gateway.addr()).unwrap();
+    let bearer = format!("Bearer {}", secret("acme-key"));
+    // Six pauses before a stream's words: it lasts over several changes. A plain answer waits as long for its head.
+    let every = if stream { 30 } else { 5 };
+    let generate = json!({"input_llm_tokens": 30, "output_llm_tokens": 7, "chunk_every_ms": every});
+    let script = json!({"label": label, "answer": {"generate": generate}}).to_string();
+    let headers =
+        [("authorization", bearer.as_str()), ("x-tollbook-user", label), ("x-mock-script", script.as_str())];
+    let mut body = body();
+    body["stream"] = json!(stream);
+    connection.post("/v1/chat/completions", &headers, body.to_string().as_bytes()).unwrap();
+    let answer = connection.answer().unwrap();
+    assert!(answer.status == 200 && answer.complete, "{label}: {} {}", answer.status, answer.text());
 }

@@ -15,4 +15,5 @@ mod kills;
 mod live;
 mod sdk_and_provider;
 mod sdk_matrix;
+mod soak;
 mod trace;

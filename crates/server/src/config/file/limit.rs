@@ -48,7 +48,7 @@ pub struct Limit {
     /// What becomes of a hold whose gateway died; `charge` where hard, else `release`.
     #[serde(default)]
     pub on_expiry: Option<OnExpiry>,
-    /// What happens while the book cannot be reached; `closed` where hard, else `local`.
+    /// What happens while the book cannot be reached; `closed`, the only answer so far.
     #[serde(default)]
     pub when_away: Option<WhenAway>,
     /// Only calls to this model.
@@ -149,8 +149,8 @@ pub enum OnExpiry {
     Charge,
 }
 
-/// What happens while the book cannot be reached. The embedded book is away only when its disk is full or gone; until there
-/// are others every call is refused then, whatever is said here.
+/// What happens while the book cannot be reached. The embedded book is away only when its disk is full or gone, and every
+/// call is refused then; `local` and `open` are load errors until there is a book that calls can do without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenAway {

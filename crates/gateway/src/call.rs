@@ -15,10 +15,11 @@ use tollbook_wire::{Changes, StreamRelay, Surface};
 use crate::body::OutBody;
 use crate::cut::Cut;
 use crate::detach::Detach;
-use crate::encoding::Decoder;
+use crate::encoding::{self, Decoder};
 use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
 use crate::intake::{IntakeError, Share, Taken};
+use crate::open::OpenStream;
 use crate::outgoing::Outgoing;
 use crate::plane::Plane;
 use crate::problem::{self, Problem, Retry};
@@ -53,6 +54,8 @@ struct Admitted {
     body_plain: Option<Outgoing>,
     headers: HeaderMap,
     query: Option<String>,
+    /// The stream's place among those of its key.
+    open: Option<OpenStream>,
     /// Held while the body may have to be sent again.
     _share: Share,
 }
@@ -174,10 +177,11 @@ pub(crate) fn intake(error: &IntakeError, plane: &Plane) -> Problem {
         IntakeError::Busy => {
             Problem::unavailable("too many request bodies are being held at the moment").code("overloaded")
         }
+        IntakeError::Damaged => Problem::invalid("the encoded request body cannot be decoded"),
         IntakeError::Encoded => Problem::new(
             tollbook_wire::ErrorKind::InvalidRequest,
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "an encoded request body is not taken; send it plain",
+            "this content encoding is not taken; send the body plain, or as gzip, deflate, br or zstd",
         ),
     }
 }
@@ -208,6 +212,7 @@ impl Call {
         if let Some(call) = &self.trace {
             trace::asked(call, &request);
         }
+        let open = request.stream.then(|| self.open_stream()).transpose()?;
         let asking = tollbook_admission::Asking {
             principal: &self.principal,
             request: &request,
@@ -255,7 +260,21 @@ impl Call {
             body_plain,
             headers,
             query,
+            open,
             _share: self.taken.share,
+        })
+    }
+
+    /// One more stream of this key, if it may have one.
+    fn open_stream(&self) -> Result<OpenStream, Problem> {
+        let key =
+            self.principal.key().map_or_else(String::new, |k| format!("{}/{}/{}", k.tenant, k.project, k.id));
+        let most = self.plane.config.bounds.streams_per_key_max;
+        self.gateway.open.enter(key, most).ok_or_else(|| {
+            let text = format!("this API key has {most} streams open, which is all it may have at once");
+            Problem::new(tollbook_wire::ErrorKind::RateLimit, StatusCode::TOO_MANY_REQUESTS, text)
+                .code("too_many_streams")
+                .retry(Retry::After(Duration::from_secs(1)))
         })
     }
 }
@@ -373,16 +392,6 @@ pub(crate) async fn read_error(
     (head.status, head.headers, bytes)
 }
 
-/// What an answer says it is encoded in; several lines are several codings.
-pub(crate) fn coding(headers: &HeaderMap) -> Option<String> {
-    let lines: Vec<&str> = headers
-        .get_all(header::CONTENT_ENCODING)
-        .iter()
-        .map(|v| v.to_str().unwrap_or("unreadable"))
-        .collect();
-    (!lines.is_empty()).then(|| lines.join(", "))
-}
-
 /// A whole body within bounds of size and silence, decoded.
 pub(crate) async fn collect(
     mut body: Incoming,
@@ -464,7 +473,7 @@ async fn answer(
 ) -> Result<Response<OutBody>, Problem> {
     let (head, body) = response.into_parts();
     let text = |name: HeaderName| head.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    let encoding = coding(&head.headers);
+    let encoding = encoding::named(&head.headers);
     let kind = text(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
     let streams = call.stream && !kind.contains("application/json");
     if streams {
@@ -503,7 +512,8 @@ async fn stream(
     if let Some(problem) = relayed.failed_at_once() {
         return Err(problem);
     }
-    let mut response = Response::new(OutBody::Relay(Relayed::new(relayed, gateway.stream_opened())));
+    let mut response =
+        Response::new(OutBody::Relay(Relayed::new(relayed, gateway.stream_opened(), call.open)));
     *response.status_mut() = status;
     let out = response.headers_mut();
     *out = headers::for_client(head);

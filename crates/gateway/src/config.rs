@@ -1,15 +1,24 @@
 //! What the data plane is told at start: addresses, bounds, timeouts, upstreams. Validated by the server.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 use tollbook_wire::Dialect;
 
+use crate::peer::Network;
+
 /// The data plane's settings. Bounds are in bytes unless said otherwise.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listen: SocketAddr,
+    /// `None`: clients come in over plain TCP.
+    pub tls: Option<Tls>,
+    pub http2: Http2,
+    /// `None`: no page in a browser may read an answer.
+    pub cors: Option<Cors>,
+    pub proxies: Proxies,
     pub bounds: Bounds,
     pub timeouts: Timeouts,
     pub passes: Passes,
@@ -25,6 +34,94 @@ pub struct Passes {
     pub anthropic: Option<String>,
     /// Paths of the table that are not passed, and what lies below them.
     pub off: Vec<String>,
+}
+
+/// The certificate clients are shown, as files in PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// The certificate and those between it and its root.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// How often the files are looked at for new content.
+    pub check_every: Duration,
+}
+
+/// HTTP/2 towards clients: over TLS where the client chooses it, on plain listeners where it begins with its preface.
+#[derive(Clone, Copy, Debug)]
+pub struct Http2 {
+    pub enabled: bool,
+    /// Streams open at once on one connection.
+    pub streams_max: u32,
+    /// Bytes of one request a client may send ahead.
+    pub stream_window: u32,
+    /// The same for all streams of a connection.
+    pub connection_window: u32,
+    /// Calls a client may reset per minute and connection; beyond it the connection ends.
+    pub resets_max: u32,
+    /// A connection is asked for a sign of life so often.
+    pub ping_every: Duration,
+    /// And ends if none comes within this.
+    pub ping_within: Duration,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            streams_max: 256,
+            stream_window: 256 << 10,
+            connection_window: 1 << 20,
+            resets_max: 1_000,
+            ping_every: Duration::from_secs(30),
+            ping_within: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Which pages in a browser may read answers.
+#[derive(Clone, Debug)]
+pub struct Cors {
+    /// As a browser names them, `https://app.example.com`; `*` stands for all.
+    pub origins: Vec<String>,
+    /// How long a browser may remember the answer to a preflight.
+    pub max_age: Duration,
+}
+
+/// What stands in front of the gateway.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    /// Peers that are believed when they name a client's address.
+    pub trusted: Vec<Network>,
+    /// Whether their connections begin with a PROXY header; they all do then.
+    pub proxy_protocol: bool,
+}
+
+/// A proxy between the gateway and an upstream: asked by CONNECT, whatever the upstream's scheme.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// `http://host:port`.
+    pub url: http::Uri,
+    /// Value of `Proxy-Authorization`.
+    pub authorization: Option<SecretString>,
+}
+
+/// How an upstream's certificate is verified, and what it is shown. There is no way not to verify.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UpstreamTls {
+    /// Whether the public certificate authorities are trusted.
+    pub public_roots: bool,
+    /// Further authorities, in PEM.
+    pub ca_files: Vec<PathBuf>,
+    /// Our certificate there and its key, in PEM.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// Of the files' content when the configuration was read: a client is built anew when it changes.
+    pub digest: u64,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> Self {
+        Self { public_roots: true, ca_files: Vec::new(), client: None, digest: 0 }
+    }
 }
 
 /// What one client or one answer may take.
@@ -44,6 +141,10 @@ pub struct Bounds {
     pub connections_max: usize,
     /// Largest body that is passed through without being held; over it 413.
     pub upload_max: u64,
+    /// Bytes per second below which a client that sends or takes a body counts as silent; 0 asks for no pace.
+    pub pace_min: usize,
+    /// Streams one key may have open.
+    pub streams_per_key_max: usize,
     /// Streams read on at once after their clients left, where an upstream says `drain`.
     pub drains_max: usize,
 }
@@ -58,6 +159,8 @@ impl Default for Bounds {
             answer_max: 64 << 20,
             connections_max: 16_384,
             upload_max: 512 << 20,
+            pace_min: 1024,
+            streams_per_key_max: 4096,
             drains_max: 256,
         }
     }
@@ -66,8 +169,12 @@ impl Default for Bounds {
 /// Time limits are about silence, not about duration (except `drain` and `detached`).
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
+    /// What comes before the first request: the PROXY header, the TLS handshake.
+    pub handshake: Duration,
     /// A client's request head, from its first byte or from the end of the answer before it.
     pub head: Duration,
+    /// An HTTP/2 connection without a stream.
+    pub idle: Duration,
     /// Silence while a request body arrives.
     pub body_silence: Duration,
     /// A client that takes no byte of its answer.
@@ -81,7 +188,9 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
+            handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
+            idle: Duration::from_secs(60),
             body_silence: Duration::from_secs(30),
             write_stall: Duration::from_secs(30),
             drain: Duration::from_secs(30),
@@ -117,6 +226,8 @@ pub struct Upstream {
     pub trace_context: bool,
     /// Further paths that are passed to it, with what lies below them.
     pub passes: Vec<String>,
+    pub tls: UpstreamTls,
+    pub proxy: Option<Proxy>,
 }
 
 impl Upstream {
@@ -136,6 +247,8 @@ impl Upstream {
             drains: false,
             trace_context: false,
             passes: Vec::new(),
+            tls: UpstreamTls::default(),
+            proxy: None,
         }
     }
 }
@@ -159,6 +272,8 @@ impl Upstream {
             trace_context,
             // The plane's own matter: no connection depends on it.
             passes: _,
+            tls,
+            proxy,
         } = self;
         let credential = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         *name == other.name
@@ -173,5 +288,13 @@ impl Upstream {
             && *asks_usage == other.asks_usage
             && *drains == other.drains
             && *trace_context == other.trace_context
+            && *tls == other.tls
+            && match (proxy, &other.proxy) {
+                (None, None) => true,
+                (Some(one), Some(other)) => {
+                    one.url == other.url && credential(&one.authorization) == credential(&other.authorization)
+                }
+                _ => false,
+            }
     }
 }

@@ -1,29 +1,58 @@
-//! Content encodings of upstream answers, undone where the meter must read.
+//! Content encodings, undone where something must be read: requests of clients, answers of upstreams.
 //!
-//! We ask for `identity`; a provider that encodes all the same is decoded and relayed plain. Bounded: input is fed in
-//! small pieces, and no piece may blow up beyond `expand_max`; over it the answer is an error, not memory.
+//! We ask upstreams for `identity`; one that encodes all the same is decoded and relayed plain. Bounded: decoders write
+//! into a sink that takes no byte more than it was given room for, so a bomb is an error and never memory; the history a
+//! decoder keeps is bounded by `WINDOW_LOG_MAX`.
 
-use std::io::Write;
+use std::io::{self, Write};
+
+use http::header::{self, HeaderMap};
 
 /// Input fed to a decoder at once.
 const PIECE: usize = 1024;
+/// Largest window of zstd, as a power of two: 8 MiB, which every decoder has to support (RFC 8878).
+const WINDOW_LOG_MAX: u32 = 23;
 
-/// Decodes one answer's bytes as they come.
+/// Where decoded bytes go.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    bytes: Vec<u8>,
+    room: usize,
+    full: bool,
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(room) = self.room.checked_sub(bytes.len()) else {
+            self.full = true;
+            return Err(io::Error::other("no room"));
+        };
+        self.room = room;
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Decodes one body's bytes as they come.
 pub(crate) enum Decoder {
     Identity,
-    Gzip(flate2::write::MultiGzDecoder<Vec<u8>>),
-    Deflate(flate2::write::ZlibDecoder<Vec<u8>>),
-    Brotli(Box<brotli::DecompressorWriter<Vec<u8>>>),
-    Zstd(Box<zstd::stream::write::Decoder<'static, Vec<u8>>>),
+    Gzip(flate2::write::MultiGzDecoder<Sink>),
+    Deflate(flate2::write::ZlibDecoder<Sink>),
+    Brotli(Box<brotli::DecompressorWriter<Sink>>),
+    Zstd(Box<zstd::stream::write::Decoder<'static, Sink>>),
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EncodingError {
-    #[error("the upstream answered in an encoding that is not understood")]
+    #[error("the encoding is not understood")]
     Unknown,
-    #[error("the upstream's encoded answer is damaged")]
+    #[error("what is encoded is damaged")]
     Damaged,
-    #[error("the upstream's encoded answer grows beyond its bound")]
+    #[error("what is encoded grows beyond its bound")]
     TooLarge,
 }
 
@@ -32,12 +61,15 @@ impl Decoder {
     pub(crate) fn new(encoding: Option<&str>) -> Result<Self, EncodingError> {
         match encoding.map(|e| e.trim().to_ascii_lowercase()).as_deref() {
             None | Some("" | "identity") => Ok(Self::Identity),
-            Some("gzip" | "x-gzip") => Ok(Self::Gzip(flate2::write::MultiGzDecoder::new(Vec::new()))),
-            Some("deflate") => Ok(Self::Deflate(flate2::write::ZlibDecoder::new(Vec::new()))),
-            Some("br") => Ok(Self::Brotli(Box::new(brotli::DecompressorWriter::new(Vec::new(), 4096)))),
-            Some("zstd") => zstd::stream::write::Decoder::new(Vec::new())
-                .map(|d| Self::Zstd(Box::new(d)))
-                .map_err(|_| EncodingError::Unknown),
+            Some("gzip" | "x-gzip") => Ok(Self::Gzip(flate2::write::MultiGzDecoder::new(Sink::default()))),
+            Some("deflate") => Ok(Self::Deflate(flate2::write::ZlibDecoder::new(Sink::default()))),
+            Some("br") => Ok(Self::Brotli(Box::new(brotli::DecompressorWriter::new(Sink::default(), 4096)))),
+            Some("zstd") => {
+                let mut decoder =
+                    zstd::stream::write::Decoder::new(Sink::default()).map_err(|_| EncodingError::Unknown)?;
+                decoder.window_log_max(WINDOW_LOG_MAX).map_err(|_| EncodingError::Unknown)?;
+                Ok(Self::Zstd(Box::new(decoder)))
+            }
             Some(_) => Err(EncodingError::Unknown),
         }
     }
@@ -53,13 +85,13 @@ impl Decoder {
         out: &mut Vec<u8>,
         expand_max: usize,
     ) -> Result<(), EncodingError> {
-        let before = out.len();
+        if let Some(sink) = self.sink() {
+            sink.room = expand_max;
+        }
         for piece in chunk.chunks(PIECE) {
-            self.feed(piece)?;
-            self.take(out);
-            if out.len().saturating_sub(before) > expand_max {
-                return Err(EncodingError::TooLarge);
-            }
+            let fed = self.feed(piece);
+            let full = self.take(out);
+            fed.map_err(|error| if full { EncodingError::TooLarge } else { error })?;
         }
         Ok(())
     }
@@ -73,8 +105,8 @@ impl Decoder {
             Self::Brotli(d) => d.close(),
             Self::Zstd(d) => d.flush(),
         };
-        self.take(out);
-        ended.map_err(|_| EncodingError::Damaged)
+        let full = self.take(out);
+        ended.map_err(|_| if full { EncodingError::TooLarge } else { EncodingError::Damaged })
     }
 
     fn feed(&mut self, piece: &[u8]) -> Result<(), EncodingError> {
@@ -88,16 +120,32 @@ impl Decoder {
         fed.map_err(|_| EncodingError::Damaged)
     }
 
-    fn take(&mut self, out: &mut Vec<u8>) {
-        let ready = match self {
-            Self::Identity => return,
-            Self::Gzip(d) => d.get_mut(),
-            Self::Deflate(d) => d.get_mut(),
-            Self::Brotli(d) => d.get_mut(),
-            Self::Zstd(d) => d.get_mut(),
-        };
-        out.append(ready);
+    /// Moves what is ready into `out`; true if there was no room for all of it.
+    fn take(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(sink) = self.sink() else { return false };
+        out.append(&mut sink.bytes);
+        sink.full
     }
+
+    fn sink(&mut self) -> Option<&mut Sink> {
+        match self {
+            Self::Identity => None,
+            Self::Gzip(d) => Some(d.get_mut()),
+            Self::Deflate(d) => Some(d.get_mut()),
+            Self::Brotli(d) => Some(d.get_mut()),
+            Self::Zstd(d) => Some(d.get_mut()),
+        }
+    }
+}
+
+/// What a body says it is encoded in; several lines are several codings.
+pub(crate) fn named(headers: &HeaderMap) -> Option<String> {
+    let lines: Vec<&str> = headers
+        .get_all(header::CONTENT_ENCODING)
+        .iter()
+        .map(|v| v.to_str().unwrap_or("unreadable"))
+        .collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
 }
 
 impl std::fmt::Debug for Decoder {
@@ -148,12 +196,36 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_stopped_at_the_bound() {
-        let bomb = gzip(&vec![0; 16 << 20]);
-        let mut decoder = Decoder::new(Some("gzip")).unwrap();
-        let mut out = Vec::new();
-        assert!(matches!(decoder.push(&bomb, &mut out, 1 << 20), Err(EncodingError::TooLarge)));
-        assert!(out.len() < 4 << 20);
+    fn a_bomb_is_stopped_at_the_bound_and_what_fits_is_not() {
+        let plain = vec![0; 16 << 20];
+        let mut br = Vec::new();
+        brotli::CompressorWriter::new(&mut br, 4096, 5, 22).write_all(&plain).unwrap();
+        let coded = [("gzip", gzip(&plain)), ("br", br), ("zstd", zstd::encode_all(&plain[..], 3).unwrap())];
+        for (name, bomb) in coded {
+            let mut decoder = Decoder::new(Some(name)).unwrap();
+            let mut out = Vec::new();
+            assert!(matches!(decoder.push(&bomb, &mut out, 1 << 20), Err(EncodingError::TooLarge)), "{name}");
+            assert!(out.len() <= 1 << 20, "{name}: {}", out.len());
+            for (room, fits) in [(plain.len(), true), (plain.len() - 1, false)] {
+                let mut decoder = Decoder::new(Some(name)).unwrap();
+                let mut out = Vec::new();
+                let pushed = decoder.push(&bomb, &mut out, room).and_then(|()| decoder.finish(&mut out));
+                assert_eq!(pushed.is_ok() && out.len() == plain.len(), fits, "{name} into {room}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_beyond_the_bound_is_refused() {
+        for (log, taken) in [(WINDOW_LOG_MAX, true), (WINDOW_LOG_MAX + 1, false)] {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(log).unwrap();
+            encoder.include_contentsize(false).unwrap();
+            encoder.write_all(&[7; 1000]).unwrap();
+            let coded = encoder.finish().unwrap();
+            let mut decoder = Decoder::new(Some("zstd")).unwrap();
+            assert_eq!(decoder.push(&coded, &mut Vec::new(), 1 << 20).is_ok(), taken, "2^{log}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Shutdown: readiness off, nothing new accepted, calls finish within the drain time, then streams end with
 //! their dialect's error event; the last thing is that everything is settled.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tollbook_wire::{Dialect, ErrorKind, Surface};
 use crate::body::OutBody;
 use crate::config::Config;
 use crate::headers::{self, Shown};
+use crate::open::Open;
 use crate::passes::{self, Passing};
 use crate::paths::{self, Door, Found};
 use crate::plane::{Plane, Prepared};
@@ -27,7 +29,7 @@ use crate::problem::{self, Problem};
 use crate::relay::Drains;
 use crate::screen::{self, Malformed};
 use crate::upstream::{SendError, Upstream};
-use crate::{call, limits, listen, pass, trace};
+use crate::{call, limits, listen, pass, peer, tls, trace};
 
 /// After the drain time: how long streams may take to write their last event.
 const CUT_GRACE: Duration = Duration::from_secs(5);
@@ -36,6 +38,8 @@ const CUT_GRACE: Duration = Duration::from_secs(5);
 pub struct Gateway {
     pub(crate) admission: Arc<Admission>,
     plane: ArcSwap<Plane>,
+    /// Streams by key, over all configurations.
+    pub(crate) open: Open,
     metrics: Arc<Metrics>,
     ids: Ids,
     ready: AtomicBool,
@@ -56,6 +60,7 @@ impl Gateway {
         Ok(Arc::new(Self {
             admission,
             plane: ArcSwap::from_pointee(plane),
+            open: Open::default(),
             metrics,
             ids: Ids::new(),
             ready: AtomicBool::new(true),
@@ -102,18 +107,17 @@ impl Gateway {
     /// Serves until `stop` turns true, then drains. Returns once every connection has closed or was cut.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
         let gateway = Arc::clone(&self);
-        let handler = Arc::new(move |request| Arc::clone(&gateway).handle(request));
-        let settings = || {
-            let plane = self.plane.load();
-            (plane.config.bounds, plane.config.timeouts)
-        };
-        let mut serving = std::pin::pin!(listen::serve(listener, settings, stop.clone(), handler));
+        let handler = Arc::new(move |peer, request| Arc::clone(&gateway).handle(peer, request));
+        tokio::spawn(Arc::clone(&self).watch_certificate(stop.clone()));
+        let front = || Arc::clone(&self.plane.load().front);
+        let metrics = Arc::clone(&self.metrics);
+        let mut serving = std::pin::pin!(listen::serve(listener, front, metrics, stop.clone(), handler));
         tokio::select! {
             () = &mut serving => return,
             () = listen::stopped(&mut stop) => {}
         }
         self.ready.store(false, Ordering::Relaxed);
-        if tokio::time::timeout(settings().1.drain, &mut serving).await.is_ok() {
+        if tokio::time::timeout(front().timeouts.drain, &mut serving).await.is_ok() {
             return;
         }
         tracing::warn!("the drain time is over: open streams are ended");
@@ -123,7 +127,40 @@ impl Gateway {
         }
     }
 
-    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
+    /// Looks for a new certificate until `stop` turns true.
+    async fn watch_certificate(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        loop {
+            let every = self.plane().front.tls.as_ref().map_or(tls::CHECK_EVERY, |tls| tls.check_every());
+            tokio::select! {
+                () = tokio::time::sleep(every) => {}
+                () = listen::stopped(&mut stop) => return,
+            }
+            if let Some(tls) = self.plane().front.tls.clone() {
+                tls.look(&self.metrics).await;
+            }
+        }
+    }
+
+    /// Answers a request from `peer`, and says to pages in a browser whether they may read it.
+    async fn handle(self: Arc<Self>, peer: IpAddr, request: Request<Incoming>) -> Response<OutBody> {
+        let front = Arc::clone(&self.plane.load().front);
+        let client = peer::client(peer, request.headers(), &front.proxies.trusted);
+        if let Some(preflight) = front.cors.as_ref().and_then(|cors| cors.preflight(&request)) {
+            return preflight;
+        }
+        let allowed = front.cors.as_ref().and_then(|cors| cors.allows(request.headers()));
+        let mut response = self.answer(request).await;
+        if let Some(allowed) = allowed {
+            allowed.write(response.headers_mut());
+        }
+        if response.status().as_u16() >= 400 {
+            let request_id = response.headers().get(headers::X_REQUEST_ID).and_then(|id| id.to_str().ok());
+            tracing::debug!(%client, request_id, status = response.status().as_u16(), "a request was refused");
+        }
+        response
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
         let path = request.uri().path();
         if path == screen::PATH {
             return self.malformed(&request);
@@ -281,6 +318,7 @@ impl Gateway {
             404 => labels::Problem::UnknownModel,
             413 => labels::Problem::TooLarge,
             503 => labels::Problem::EngineAway,
+            429 if problem.code == Some("too_many_streams") => labels::Problem::Overloaded,
             402 | 429 => return, // counted as a denial by admission
             500.. => labels::Problem::Internal,
             _ => labels::Problem::BadRequest,

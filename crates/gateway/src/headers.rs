@@ -66,8 +66,9 @@ const RESPONSE_DROPPED: [&str; 13] = [
     "via",
 ];
 
-/// Prefixes of response fields that describe the operator's account.
-const RESPONSE_DROPPED_PREFIXES: [&str; 6] = [
+/// Prefixes of response fields that describe the operator's account, or speak to pages of another origin.
+const RESPONSE_DROPPED_PREFIXES: [&str; 7] = [
+    "access-control-",
     "x-tollbook-",
     "x-ratelimit-",
     "anthropic-ratelimit-",

@@ -1,11 +1,15 @@
-//! Accepts connections and serves HTTP/1.1 on them.
+//! Accepts connections and finds out what they speak: PROXY header, TLS, HTTP/2 or HTTP/1.1.
 //!
 //! hyper's own accept loop leaves head timeouts off; here every connection has a timer, a bound on its head, no Nagle
-//! delay, and a guard against peers that take no bytes. At most `connections_max` are open; more wait in the backlog.
-//! On shutdown nothing new is accepted, idle connections close, busy ones finish their answer and close.
+//! delay, and a guard against peers that take no bytes. Nothing a peer sends or withholds delays the accept loop: what
+//! comes before the first request happens in the connection's own task, within the handshake time.
+//! At most `connections_max` are open; more wait in the backlog. On shutdown nothing new is accepted, idle connections
+//! close, busy ones finish their answer and close.
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,26 +18,52 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tollbook_telemetry::{Metrics, labels};
 
 use crate::body::OutBody;
-use crate::config::{Bounds, Timeouts};
+use crate::config::{Bounds, Http2, Proxies, Timeouts};
+use crate::cors::Cors;
+use crate::http2;
+use crate::pace::Pace;
+use crate::peer::is_trusted;
+use crate::prefixed::Prefixed;
+use crate::proxy_protocol;
 use crate::screen::{HeadBounds, Screen};
 use crate::stall::StallGuard;
+use crate::tls::{Tls, chose_http2};
 
-/// Serves `handler` on `listener` until `stop` turns true; returns when the last connection has closed. `settings` are
-/// asked for each connection, as they are then; only `connections_max` stays as it was at first.
+/// How an HTTP/2 connection begins. No HTTP/1.1 request begins so.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What all connections of a listener share.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) bounds: Bounds,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) http2: Http2,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) cors: Option<Cors>,
+    pub(crate) proxies: Proxies,
+}
+
+type Socket = Prefixed<StallGuard<TcpStream>>;
+
+/// Serves `handler` on `listener` until `stop` turns true; returns when the last connection has closed. `front` is asked
+/// for each connection, as it is then; only `connections_max` stays as it was at first.
 pub(crate) async fn serve<H, F>(
     listener: TcpListener,
-    settings: impl Fn() -> (Bounds, Timeouts),
+    front: impl Fn() -> Arc<Front>,
+    metrics: Arc<Metrics>,
     mut stop: watch::Receiver<bool>,
     handler: Arc<H>,
 ) where
-    H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+    H: Fn(IpAddr, Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<OutBody>> + Send + 'static,
 {
-    let slots = Arc::new(Semaphore::new(settings().0.connections_max.min(Semaphore::MAX_PERMITS)));
+    let slots = Arc::new(Semaphore::new(front().bounds.connections_max.min(Semaphore::MAX_PERMITS)));
     let open = slots.available_permits();
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
@@ -41,8 +71,8 @@ pub(crate) async fn serve<H, F>(
             accepted = listener.accept() => accepted,
             () = stopped(&mut stop) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors or the like: a short pause instead of a hot loop.
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -51,11 +81,14 @@ pub(crate) async fn serve<H, F>(
             }
         };
         drop(stream.set_nodelay(true));
-        let handler = Arc::clone(&handler);
-        let stop = stop.clone();
-        let (bounds, timeouts) = settings();
+        let (front, handler, stop) = (front(), Arc::clone(&handler), stop.clone());
+        let metrics = Arc::clone(&metrics);
         tokio::spawn(async move {
-            connection(StallGuard::new(stream, timeouts.write_stall), bounds, timeouts, stop, handler).await;
+            let _open = metrics.connections_open.enter(());
+            if let Err(trouble) = connection(stream, peer, &front, &metrics, stop, handler).await {
+                metrics.connections_cut.inc((trouble,));
+                tracing::debug!(%peer, ?trouble, "a connection was ended");
+            }
             drop(slot);
         });
     }
@@ -64,27 +97,128 @@ pub(crate) async fn serve<H, F>(
     drop(slots.acquire_many(all).await);
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end; an error says why it was not its peer's.
 async fn connection<H, F>(
-    stream: StallGuard<tokio::net::TcpStream>,
-    bounds: Bounds,
-    timeouts: Timeouts,
+    stream: TcpStream,
+    peer: SocketAddr,
+    front: &Front,
+    metrics: &Metrics,
+    mut stop: watch::Receiver<bool>,
+    handler: Arc<H>,
+) -> Result<(), labels::ConnectionCut>
+where
+    H: Fn(IpAddr, Request<Incoming>) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<OutBody>> + Send + 'static,
+{
+    let (bounds, timeouts) = (&front.bounds, &front.timeouts);
+    let pace = Pace { patience: timeouts.write_stall, bytes_per_s: bounds.pace_min };
+    let mut stream = Prefixed::new(StallGuard::new(stream, pace));
+    let mut peer = peer.ip().to_canonical();
+    if front.proxies.proxy_protocol && is_trusted(&front.proxies.trusted, peer) {
+        let read = tokio::time::timeout(timeouts.handshake, proxy_protocol::read(&mut stream)).await;
+        match read {
+            Ok(Ok(client)) => peer = client.unwrap_or(peer),
+            Ok(Err(_)) => return Err(labels::ConnectionCut::ProxyHeader),
+            Err(_) => return Err(labels::ConnectionCut::HandshakeTime),
+        }
+    }
+    if let Some(tls) = &front.tls {
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(timeouts.handshake, tls.accept(stream)) => shaken,
+            () = stopped(&mut stop) => return Ok(()),
+        };
+        let stream = match shaken {
+            Ok(Ok(stream)) => Box::new(stream),
+            Ok(Err(error)) => {
+                tracing::debug!(%peer, %error, "a TLS handshake failed");
+                return Err(labels::ConnectionCut::Tls);
+            }
+            Err(_) => return Err(labels::ConnectionCut::HandshakeTime),
+        };
+        return if chose_http2(&stream) {
+            Box::pin(second(stream, peer, front, metrics, stop, handler)).await
+        } else {
+            Box::pin(first(stream, peer, front, metrics, stop, handler)).await;
+            Ok(())
+        };
+    }
+    if !front.http2.enabled {
+        first(stream, peer, front, metrics, stop, handler).await;
+        return Ok(());
+    }
+    let sniffed = tokio::select! {
+        sniffed = tokio::time::timeout(timeouts.head, sniff(stream)) => sniffed,
+        () = stopped(&mut stop) => return Ok(()),
+    };
+    match sniffed {
+        Ok(Ok((stream, true))) => Box::pin(second(stream, peer, front, metrics, stop, handler)).await,
+        Ok(Ok((stream, false))) => {
+            first(stream, peer, front, metrics, stop, handler).await;
+            Ok(())
+        }
+        // It closed, or said nothing, before it asked for anything.
+        Ok(Err(_)) | Err(_) => Ok(()),
+    }
+}
+
+/// Reads ahead until it is certain whether this is HTTP/2.
+async fn sniff(mut stream: Socket) -> io::Result<(Socket, bool)> {
+    loop {
+        if stream.ahead() == PREFACE {
+            return Ok((stream, true));
+        }
+        if !PREFACE.starts_with(stream.ahead()) {
+            return Ok((stream, false));
+        }
+        if !stream.look(PREFACE.len()).await? {
+            // What a peer said before it shut its side may still be a request.
+            return Ok((stream, false));
+        }
+    }
+}
+
+/// HTTP/2.
+async fn second<S, H, F>(
+    stream: S,
+    peer: IpAddr,
+    front: &Front,
+    metrics: &Metrics,
+    stop: watch::Receiver<bool>,
+    handler: Arc<H>,
+) -> Result<(), labels::ConnectionCut>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Fn(IpAddr, Request<Incoming>) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<OutBody>> + Send + 'static,
+{
+    metrics.connections_accepted.inc((labels::Protocol::Http2,));
+    http2::serve(stream, peer, &front.bounds, &front.timeouts, &front.http2, stop, handler).await
+}
+
+/// HTTP/1.1.
+async fn first<S, H, F>(
+    stream: S,
+    peer: IpAddr,
+    front: &Front,
+    metrics: &Metrics,
     mut stop: watch::Receiver<bool>,
     handler: Arc<H>,
 ) where
-    H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Fn(IpAddr, Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<OutBody>> + Send + 'static,
 {
-    let heads = HeadBounds { bytes: bounds.head_max, lines: bounds.headers_max };
+    let heads = HeadBounds { bytes: front.bounds.head_max, lines: front.bounds.headers_max };
+    metrics.connections_accepted.inc((labels::Protocol::Http1,));
     let service = service_fn(move |request| {
-        let answer = handler(request);
+        let answer = handler(peer, request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(timeouts.head)
-        .max_headers(bounds.headers_max.saturating_add(8))
-        .max_buf_size(bounds.head_max.max(8192).saturating_add(1024))
+        .header_read_timeout(front.timeouts.head)
+        .max_headers(front.bounds.headers_max.saturating_add(8))
+        .max_buf_size(front.bounds.head_max.max(8192).saturating_add(1024))
         .serve_connection(TokioIo::new(Screen::new(stream, heads)), service);
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {

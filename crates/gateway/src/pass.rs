@@ -397,7 +397,7 @@ async fn answer(
     request_id: &Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
     let (head, body) = response.into_parts();
-    let encoding = call::coding(&head.headers);
+    let encoding = crate::encoding::named(&head.headers);
     let kind = head.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let kind = kind.to_ascii_lowercase();
     if ready.metered && kind.contains("json") {

@@ -174,6 +174,10 @@ mod tests {
         local.passes = vec!["/v1/vector_stores".into()];
         Config {
             listen: ([127, 0, 0, 1], 0).into(),
+            tls: None,
+            http2: crate::Http2::default(),
+            cors: None,
+            proxies: crate::Proxies::default(),
             bounds: Bounds::default(),
             timeouts: Timeouts::default(),
             passes: Passes { openai: Some("local".into()), ..Passes::default() },

@@ -10,7 +10,11 @@ use std::sync::Arc;
 use tollbook_admission::Snapshot;
 
 use crate::config::Config;
+use crate::cors::Cors;
 use crate::intake::Intake;
+use crate::listen::Front;
+use crate::pace::Pace;
+use crate::tls::Tls;
 use crate::upstream::Upstream;
 
 /// Settings in force.
@@ -18,6 +22,7 @@ pub(crate) struct Plane {
     pub(crate) config: Config,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) intake: Intake,
+    pub(crate) front: Arc<Front>,
     upstreams: BTreeMap<String, Arc<Upstream>>,
 }
 
@@ -25,22 +30,22 @@ impl Plane {
     /// The first one. Builds the upstreams' clients; nothing is connected yet.
     pub(crate) fn new(config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
         let bounds = config.bounds;
-        let intake = Intake::new(bounds.body_max, bounds.bodies_in_flight_max, config.timeouts.body_silence);
-        Self::build(config, snapshot, intake, &BTreeMap::new())
+        let intake = Intake::new(bounds.body_max, bounds.bodies_in_flight_max, pace(&config));
+        Self::build(config, snapshot, intake, None, &BTreeMap::new())
     }
 
     /// The next one.
     pub(crate) fn after(&self, config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
         let bounds = config.bounds;
-        let intake =
-            self.intake.with(bounds.body_max, bounds.bodies_in_flight_max, config.timeouts.body_silence);
-        Self::build(config, snapshot, intake, &self.upstreams)
+        let intake = self.intake.with(bounds.body_max, bounds.bodies_in_flight_max, pace(&config));
+        Self::build(config, snapshot, intake, self.front.tls.as_ref(), &self.upstreams)
     }
 
     fn build(
         config: Config,
         snapshot: Arc<Snapshot>,
         intake: Intake,
+        tls: Option<&Arc<Tls>>,
         before: &BTreeMap<String, Arc<Upstream>>,
     ) -> Result<Self, String> {
         let mut upstreams = BTreeMap::new();
@@ -52,12 +57,30 @@ impl Plane {
             };
             upstreams.insert(given.name.clone(), upstream);
         }
-        Ok(Self { config, snapshot, intake, upstreams })
+        let tls = match (&config.tls, tls) {
+            (None, _) => None,
+            (Some(given), Some(tls)) if tls.serves(given, config.http2.enabled) => Some(Arc::clone(tls)),
+            (Some(given), _) => Some(Arc::new(Tls::new(given.clone(), config.http2.enabled)?)),
+        };
+        let front = Front {
+            bounds: config.bounds,
+            timeouts: config.timeouts,
+            http2: config.http2,
+            tls,
+            cors: config.cors.as_ref().map(Cors::new),
+            proxies: config.proxies.clone(),
+        };
+        Ok(Self { config, snapshot, intake, front: Arc::new(front), upstreams })
     }
 
     pub(crate) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
         self.upstreams.get(name).cloned()
     }
+}
+
+/// How fast a body has to come in.
+fn pace(config: &Config) -> Pace {
+    Pace { patience: config.timeouts.body_silence, bytes_per_s: config.bounds.pace_min }
 }
 
 /// A plane that was built and is not in force yet.
@@ -94,6 +117,10 @@ mod tests {
     fn config(upstreams: Vec<config::Upstream>) -> Config {
         Config {
             listen: ([127, 0, 0, 1], 0).into(),
+            tls: None,
+            http2: config::Http2::default(),
+            cors: None,
+            proxies: config::Proxies::default(),
             bounds: config::Bounds::default(),
             timeouts: config::Timeouts::default(),
             passes: config::Passes::default(),

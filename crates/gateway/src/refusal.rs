@@ -85,6 +85,11 @@ fn other(
     names_our_key: bool,
 ) -> Verdict {
     match status.as_u16() {
+        // Wherever it leads: the credential and the prompt go to the configured address and nowhere else.
+        300..=399 => Verdict::Give {
+            problem: Problem::upstream("the provider answered with a redirect, which is not followed")
+                .retry(Retry::Never(None)),
+        },
         401 | 403 => {
             let problem = Problem::upstream("the provider does not accept the gateway's own credential");
             Verdict::Give { problem: problem.retry(Retry::Never(None)) }

@@ -23,6 +23,7 @@ use tollbook_wire::{ErrorDetail, ErrorKind, StopUsage, StreamRelay, Surface};
 
 use crate::cut::Cut;
 use crate::encoding::Decoder;
+use crate::open::OpenStream;
 use crate::problem::Problem;
 use crate::{refusal, trace};
 
@@ -347,12 +348,12 @@ impl Drop for RelayBody {
 #[derive(Debug)]
 pub(crate) struct Relayed {
     body: Option<Box<RelayBody>>,
-    _open: InFlight,
+    _open: (InFlight, Option<OpenStream>),
 }
 
 impl Relayed {
-    pub(crate) fn new(body: RelayBody, open: InFlight) -> Self {
-        Self { body: Some(Box::new(body)), _open: open }
+    pub(crate) fn new(body: RelayBody, counted: InFlight, open: Option<OpenStream>) -> Self {
+        Self { body: Some(Box::new(body)), _open: (counted, open) }
     }
 
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {

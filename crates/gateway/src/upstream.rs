@@ -1,21 +1,19 @@
 //! One provider account: its connection pool, its address, its credential.
 //!
-//! A client per upstream, so that pools and timeouts differ. Idle connections are closed before the provider closes
-//! them (a pooled connection that dies while we write is the classic lost call). Redirects are not followed.
-
-use std::time::Duration;
+//! A client per upstream, so that pools, certificates and timeouts differ. Idle connections are closed before the
+//! provider closes them (a pooled connection that dies while we write is the classic lost call). Redirects are not
+//! followed, wherever they lead: a call goes to the configured address and nowhere else.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{PathAndQuery, Uri};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use secrecy::ExposeSecret;
 use tollbook_wire::Dialect;
 
 use crate::config;
+use crate::connect::Connector;
 use crate::outgoing::{Outgoing, Sent};
 use crate::upload::Progress;
 use crate::{headers, trace};
@@ -26,7 +24,7 @@ const IDLE_MAX: usize = 1024;
 /// A connected upstream.
 pub(crate) struct Upstream {
     pub(crate) config: config::Upstream,
-    client: Client<HttpsConnector<HttpConnector>, Sent>,
+    client: Client<Connector, Sent>,
     credential: Option<(HeaderName, HeaderValue)>,
     prefix: String,
 }
@@ -58,24 +56,14 @@ pub(crate) enum SendError {
 impl Upstream {
     /// Builds the client; fails when the credential cannot be a header or the address has no authority.
     pub(crate) fn new(config: config::Upstream) -> Result<Self, String> {
-        let mut http = HttpConnector::new();
-        http.set_nodelay(true);
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(config.connect_timeout));
-        http.set_keepalive(Some(Duration::from_secs(60)));
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let https = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(provider)
-            .map_err(|e| format!("upstream {}: {e}", config.name))?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
+        let connector =
+            Connector::new(&config).map_err(|error| format!("upstream {}: {error}", config.name))?;
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(config.idle_timeout)
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE_MAX)
             .retry_canceled_requests(true)
-            .build(https);
+            .build(connector);
         if config.base_url.authority().is_none() || config.base_url.scheme().is_none() {
             return Err(format!("upstream {}: base_url needs scheme and host", config.name));
         }

@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 25] = [
+const ERRORS: [ErrorDoc; 26] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -42,6 +42,11 @@ const ERRORS: [ErrorDoc; 25] = [
         "rate_limit_exceeded",
         ErrorKind::RateLimit,
         "A limit is reached; the hint says when to come back. Providers' own limits are told with it too.",
+    ),
+    doc(
+        "too_many_streams",
+        ErrorKind::RateLimit,
+        "The key has as many streams open as `http.streams_per_key_max` lets it.",
     ),
     doc(
         "insufficient_quota",

@@ -38,7 +38,17 @@ const FIRST_START_MIB: u32 = 130;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addresses {
     pub gateway: SocketAddr,
+    /// Clients come in over TLS.
+    pub secure: bool,
     pub admin: Option<SocketAddr>,
+}
+
+impl Addresses {
+    /// Where clients come in.
+    pub fn url(&self) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        format!("{scheme}://{}", self.gateway)
+    }
 }
 
 /// The running program.
@@ -129,6 +139,7 @@ impl Running {
         };
         let addresses = Addresses {
             gateway: listener.local_addr()?,
+            secure: setup.gateway.tls.is_some(),
             admin: operators.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?,
         };
         let metrics = Arc::new(Metrics::new());

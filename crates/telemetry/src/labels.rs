@@ -141,6 +141,21 @@ labels! {
     }
     /// How a job's run ended.
     Run "run" { Ok "ok", Failed "failed" }
+    /// What a client's connection speaks.
+    Protocol "protocol" { Http1 "http1", Http2 "http2" }
+    /// Why the gateway ended a client's connection.
+    ConnectionCut "why" {
+        /// What comes before the first request took too long.
+        HandshakeTime "handshake_time",
+        Tls "tls",
+        ProxyHeader "proxy_header",
+        /// The client reset more calls than it may.
+        Resets "resets",
+        /// It stayed after it was told to go.
+        Idle "idle",
+    }
+    /// Whether new content could be used.
+    Loaded "result" { Good "good", Bad "bad" }
     /// Trouble with an upstream.
     UpstreamTrouble "trouble" {
         Connect "connect", Tls "tls", Timeout "timeout", Reset "reset", RateLimited "rate_limited", Quota "quota",

@@ -9,8 +9,9 @@ use prometheus_client::registry::Registry;
 
 use crate::kinds::{Bounds, Counts, Gauges, Times};
 use crate::labels::{
-    Alarm, Anomaly, Away, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job, LabelDoc, LabelSet,
-    Measure, Part, Problem, Run, Side, SpanLoss, Status, StoreTrouble, Surface, UpstreamTrouble, Verb,
+    Alarm, Anomaly, Away, ConnectionCut, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
+    LabelDoc, LabelSet, Loaded, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status, StoreTrouble,
+    Surface, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
 
@@ -157,6 +158,12 @@ metrics! {
     // traces
     Counts traces_sent() "Spans a collector took";
     Counts traces_dropped(SpanLoss) "Spans that no collector took, by why";
+
+    // clients' connections
+    Counts connections_accepted(Protocol) "Connections on which calls can come in";
+    Counts connections_cut(ConnectionCut) "Connections the gateway ended for what their client did or left undone";
+    Gauges connections_open() "Connections open, those without a call included";
+    Counts tls_reloads(Loaded) "Changed certificates that were found; a bad one leaves the old one in use";
 
     // the process
     Gauges config_generation() "Number of the configuration in force; rises with every reload";

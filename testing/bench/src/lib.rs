@@ -18,3 +18,4 @@ pub mod process;
 pub mod provider;
 pub mod report;
 pub mod scenario;
+pub mod tls;

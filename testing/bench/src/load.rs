@@ -13,10 +13,16 @@ use hdrhistogram::Histogram;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::tls;
 
 /// A call that is sent again and again.
 #[derive(Debug, Clone)]
@@ -24,12 +30,28 @@ pub struct Call {
     pub addr: SocketAddr,
     pub api_key: String,
     pub body: Bytes,
+    pub transport: Transport,
+}
+
+/// What a call goes over.
+#[derive(Debug, Clone)]
+pub enum Transport {
+    Plain,
+    /// HTTP/1.1 in TLS.
+    Tls(Arc<ClientConfig>),
+    /// HTTP/2 in TLS; so many calls share a connection.
+    Http2(Arc<ClientConfig>, usize),
 }
 
 impl Call {
     fn request(&self) -> Result<Request<Full<Bytes>>> {
-        Ok(Request::post("/v1/chat/completions")
-            .header("host", self.addr.to_string())
+        let request = match &self.transport {
+            Transport::Plain | Transport::Tls(_) => {
+                Request::post("/v1/chat/completions").header("host", self.addr.to_string())
+            }
+            Transport::Http2(..) => Request::post(format!("https://{}/v1/chat/completions", self.addr)),
+        };
+        Ok(request
             .header("content-type", "application/json")
             .header("authorization", format!("Bearer {}", self.api_key))
             .body(Full::new(self.body.clone()))?)
@@ -37,22 +59,52 @@ impl Call {
 }
 
 #[derive(Debug)]
-struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+enum Connection {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
 }
 
 impl Connection {
-    async fn open(addr: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(addr).await?;
+    async fn open(call: &Call) -> Result<Self> {
+        let stream = TcpStream::connect(call.addr).await?;
         stream.set_nodelay(true)?;
+        match &call.transport {
+            Transport::Plain => Self::first(stream).await,
+            Transport::Tls(config) => Self::first(secured(config, stream).await?).await,
+            Transport::Http2(config, _) => {
+                let stream = TokioIo::new(secured(config, stream).await?);
+                let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+                tokio::spawn(connection);
+                Ok(Self::Http2(sender))
+            }
+        }
+    }
+
+    async fn first<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S) -> Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Self { sender })
+        Ok(Self::Http1(sender))
+    }
+
+    /// The same connection once more, where it can be shared.
+    fn shared(&self) -> Option<Self> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Http2(sender) => Some(Self::Http2(sender.clone())),
+        }
     }
 
     async fn begin(&mut self, call: &Call) -> Result<Incoming> {
-        self.sender.ready().await?;
-        let response = self.sender.send_request(call.request()?).await?;
+        let response = match self {
+            Self::Http1(sender) => {
+                sender.ready().await?;
+                sender.send_request(call.request()?).await?
+            }
+            Self::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(call.request()?).await?
+            }
+        };
         if response.status() != 200 {
             let status = response.status();
             let body = response.into_body().collect().await?.to_bytes();
@@ -70,19 +122,45 @@ impl Connection {
     }
 }
 
-/// One call on a connection of its own.
-pub async fn once(call: &Call) -> Result<()> {
-    Connection::open(call.addr).await?.whole(call).await
+async fn secured(config: &Arc<ClientConfig>, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+    let name = rustls_pki_types::ServerName::try_from(tls::NAME)?;
+    Ok(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?)
 }
 
-/// Each of the connections calls again as soon as it has its answer. Returns the number of calls.
-pub async fn closed(call: &Call, connections: usize, time: Duration) -> Result<u64> {
+/// Connections for so many callers: one each, or shared where the transport allows it.
+async fn connections(call: &Call, callers: usize) -> Result<Vec<Connection>> {
+    let mut connections: Vec<Connection> = Vec::with_capacity(callers);
+    let together = match &call.transport {
+        Transport::Http2(_, together) => *together,
+        Transport::Plain | Transport::Tls(_) => 1,
+    };
+    for caller in 0..callers {
+        let shared = if caller.checked_rem(together).unwrap_or(0) == 0 {
+            None
+        } else {
+            connections.last().and_then(Connection::shared)
+        };
+        connections.push(match shared {
+            Some(shared) => shared,
+            None => Connection::open(call).await?,
+        });
+    }
+    Ok(connections)
+}
+
+/// One call on a connection of its own.
+pub async fn once(call: &Call) -> Result<()> {
+    Connection::open(call).await?.whole(call).await
+}
+
+/// Each of the callers calls again as soon as it has its answer. Returns the number of calls.
+pub async fn closed(call: &Call, callers: usize, time: Duration) -> Result<u64> {
     let mut workers = JoinSet::new();
+    let connections = connections(call, callers).await?;
     let deadline = Instant::now() + time;
-    for _ in 0..connections {
+    for mut connection in connections {
         let call = call.clone();
         workers.spawn(async move {
-            let mut connection = Connection::open(call.addr).await?;
             let mut count = 0_u64;
             while Instant::now() < deadline {
                 connection.whole(&call).await?;
@@ -115,7 +193,7 @@ pub async fn open(call: &Call, per_second: u32, time: Duration) -> Result<Histog
         failure: Mutex::default(),
     });
     for _ in 0..32 {
-        let connection = Connection::open(call.addr).await?;
+        let connection = Connection::open(call).await?;
         lock(&state.idle).push(connection);
     }
     let runtime = tokio::runtime::Handle::current();
@@ -157,7 +235,7 @@ async fn timed_call(state: &Open, due: Instant) -> Result<()> {
     let idle = lock(&state.idle).pop();
     let mut connection = match idle {
         Some(connection) => connection,
-        None => Connection::open(state.call.addr).await?,
+        None => Connection::open(&state.call).await?,
     };
     connection.whole(&state.call).await?;
     let nanos = u64::try_from(due.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -182,7 +260,7 @@ impl Standing {
             let (call, gate) = (call.clone(), Arc::clone(&gate));
             opening.spawn(async move {
                 let _place = gate.acquire().await?;
-                let mut connection = Connection::open(call.addr).await?;
+                let mut connection = Connection::open(&call).await?;
                 let mut body = connection.begin(&call).await?;
                 body.frame().await.context("the stream ended at once")??;
                 anyhow::Ok((connection, body))

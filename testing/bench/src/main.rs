@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tollbook_bench::process::raise_descriptor_limit;
 use tollbook_bench::report::{Row, table};
 use tollbook_bench::scenario::{Bench, Plan};
+use tollbook_bench::tls::Files;
 use tollbook_bench::{book, pass_through, provider};
 
 #[global_allocator]
@@ -44,12 +45,18 @@ enum Role {
     },
     /// The fixed provider, as a process of its own.
     #[command(hide = true)]
-    Provider,
+    Provider {
+        #[arg(long)]
+        tls: Option<PathBuf>,
+    },
     /// The baseline, as a process of its own.
     #[command(hide = true)]
     PassThrough {
         #[arg(long)]
         upstream: Authority,
+        /// Folder of the run's certificate; TLS on both sides then.
+        #[arg(long)]
+        tls: Option<PathBuf>,
     },
 }
 
@@ -61,6 +68,10 @@ enum Scenario {
     Latency,
     Memory,
     Start,
+    /// CPU per call with TLS on both sides, over HTTP/1.1 and HTTP/2.
+    Tls,
+    /// Memory per open stream with TLS on both sides.
+    TlsMemory,
     /// The pure ledger and the memory engine.
     Book,
 }
@@ -92,7 +103,7 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     let mut runtime = match cli.role {
         // One thread for the provider: it must not compete with what is measured.
-        Role::Provider => tokio::runtime::Builder::new_current_thread(),
+        Role::Provider { .. } => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(run(cli.role))
@@ -100,9 +111,13 @@ fn main() -> Result<()> {
 
 async fn run(role: Role) -> Result<()> {
     match role {
-        Role::Provider => provider::serve(listen().await?).await.context("provider"),
-        Role::PassThrough { upstream } => {
-            pass_through::serve(listen().await?, upstream).await.context("pass-through")
+        Role::Provider { tls } => {
+            let tls = tls.map(|folder| Files::of(&folder).acceptor()).transpose()?;
+            provider::serve(listen().await?, tls).await.context("provider")
+        }
+        Role::PassThrough { upstream, tls } => {
+            let tls = tls.map(|folder| Files::of(&folder));
+            pass_through::serve(listen().await?, upstream, tls).await.context("pass-through")
         }
         Role::Weigh { own_accounts } => {
             writeln!(std::io::stdout(), "{}", book::weigh(own_accounts)?)?;
@@ -154,6 +169,8 @@ async fn proxied(scenarios: &[Scenario], options: &Options) -> Result<Vec<Row>> 
             Scenario::Latency => bench.latency().await?,
             Scenario::Memory => bench.memory().await?,
             Scenario::Start => bench.start_time().await?,
+            Scenario::Tls => bench.tls().await?,
+            Scenario::TlsMemory => bench.tls_memory().await?,
             Scenario::Book => Vec::new(),
         });
     }

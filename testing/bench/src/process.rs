@@ -1,6 +1,7 @@
 //! Processes under measurement: started, timed, weighed, ended.
 //!
-//! Invariants: a process ends with its handle; it is ready when it has printed `listening on http://ADDRESS`.
+//! Invariants: a process ends with its handle; it is ready when it has printed `listening on http://ADDRESS`,
+//! or `https`.
 //! CPU time is the sum over its threads as the scheduler accounts it, in nanoseconds; where the kernel does not tell
 //! that, it is user and system time in clock ticks.
 
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-const LISTENING: &str = "listening on http://";
+const LISTENING: [&str; 2] = ["listening on http://", "listening on https://"];
 /// USER_HZ, fixed for user space on all Linux architectures we build for.
 const NANOS_PER_TICK: u64 = 10_000_000;
 
@@ -33,7 +34,7 @@ impl Process {
             let Some(line) = lines.next().transpose()? else {
                 bail!("{command:?} ended before it listened: {}", child.wait()?);
             };
-            if let Some((_, addr)) = line.split_once(LISTENING) {
+            if let Some((_, addr)) = LISTENING.iter().find_map(|words| line.split_once(words)) {
                 let end =
                     addr.find(|c: char| c.is_whitespace() || c == '/' || c == '"').unwrap_or(addr.len());
                 break addr.chars().take(end).collect::<String>().parse().context("address")?;

@@ -11,18 +11,33 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use memchr::memmem;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsAcceptor;
 
 const CHUNKS_DEFAULT: u64 = 12;
 
-pub async fn serve(listener: TcpListener) -> io::Result<()> {
+/// A connection, with TLS or without.
+trait Wire: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire for S {}
+
+pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>) -> io::Result<()> {
     let answers = Arc::new(Answers::new());
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        tokio::spawn(connection(stream, Arc::clone(&answers)));
+        let answers = Arc::clone(&answers);
+        match tls.clone() {
+            None => drop(tokio::spawn(connection(stream, answers))),
+            Some(tls) => drop(tokio::spawn(async move {
+                match tls.accept(stream).await {
+                    Ok(stream) => connection(stream, answers).await,
+                    Err(_) => None,
+                }
+            })),
+        }
     }
 }
 
@@ -71,7 +86,7 @@ fn framed(data: &str) -> Vec<u8> {
     format!("{:x}\r\n{data}\r\n", data.len()).into_bytes()
 }
 
-async fn connection(mut stream: TcpStream, answers: Arc<Answers>) -> Option<()> {
+async fn connection<S: Wire>(mut stream: S, answers: Arc<Answers>) -> Option<()> {
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     loop {
         let head = loop {
@@ -93,20 +108,26 @@ async fn connection(mut stream: TcpStream, answers: Arc<Answers>) -> Option<()> 
         if memmem::find(&body, b"\"stream\":true").is_some() {
             events(&mut stream, &answers, &body).await?;
         } else {
-            stream.write_all(&answers.plain).await.ok()?;
+            write(&mut stream, &answers.plain).await?;
         }
     }
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<()> {
+async fn read<S: Wire>(stream: &mut S, buffer: &mut BytesMut) -> Option<()> {
     match stream.read_buf(buffer).await {
         Ok(0) | Err(_) => None,
         Ok(_) => Some(()),
     }
 }
 
+/// One write; what TLS holds back is sent too.
+async fn write<S: Wire>(stream: &mut S, bytes: &[u8]) -> Option<()> {
+    stream.write_all(bytes).await.ok()?;
+    stream.flush().await.ok()
+}
+
 /// A body in chunks, or none at all.
-async fn chunked(stream: &mut TcpStream, buffer: &mut BytesMut, head: &[u8]) -> Option<BytesMut> {
+async fn chunked<S: Wire>(stream: &mut S, buffer: &mut BytesMut, head: &[u8]) -> Option<BytesMut> {
     let mut body = BytesMut::new();
     if memmem::find(&lower(head), b"transfer-encoding: chunked").is_none() {
         return Some(body);
@@ -132,10 +153,10 @@ async fn chunked(stream: &mut TcpStream, buffer: &mut BytesMut, head: &[u8]) -> 
     }
 }
 
-async fn events(stream: &mut TcpStream, answers: &Answers, body: &[u8]) -> Option<()> {
+async fn events<S: Wire>(stream: &mut S, answers: &Answers, body: &[u8]) -> Option<()> {
     let chunks = number_after(body, b"\"max_tokens\":").unwrap_or(CHUNKS_DEFAULT);
     let every = number_after(body, b"every_ms=").map(Duration::from_millis).filter(|every| !every.is_zero());
-    stream.write_all(&answers.stream_head).await.ok()?;
+    write(stream, &answers.stream_head).await?;
     let mut ticks = every.map(tokio::time::interval);
     if let Some(ticks) = &mut ticks {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -144,13 +165,13 @@ async fn events(stream: &mut TcpStream, answers: &Answers, body: &[u8]) -> Optio
         if let Some(ticks) = &mut ticks {
             ticks.tick().await;
         }
-        stream.write_all(&answers.chunk).await.ok()?;
+        write(stream, &answers.chunk).await?;
     }
-    stream.write_all(&answers.finish).await.ok()?;
+    write(stream, &answers.finish).await?;
     if memmem::find(body, b"\"include_usage\":true").is_some() {
-        stream.write_all(&answers.usage).await.ok()?;
+        write(stream, &answers.usage).await?;
     }
-    stream.write_all(&answers.done).await.ok()
+    write(stream, &answers.done).await
 }
 
 fn lower(bytes: &[u8]) -> Vec<u8> {

@@ -12,13 +12,16 @@ use bytes::Bytes;
 use tempfile::TempDir;
 
 use crate::gateway;
-use crate::load::{self, Call, Standing};
+use crate::load::{self, Call, Standing, Transport};
 use crate::process::Process;
 use crate::report::{Must, Row, median};
+use crate::tls::{self, Files};
 
 const CONNECTIONS: usize = 32;
 const SMALL_BODY_BYTES: usize = 300;
 const LARGE_BODY_BYTES: usize = 100 * 1024;
+/// Over HTTP/2.
+const CALLS_PER_CONNECTION: usize = 8;
 const STREAMS: usize = 50;
 const CHUNKS_PER_STREAM: u64 = 200;
 const CHUNK_EVERY_MS: u64 = 5;
@@ -50,9 +53,9 @@ pub struct Bench {
 impl Bench {
     pub fn start(plan: Plan) -> Result<Self> {
         let provider = Process::start_self(&["provider"])?;
-        let baseline = start_baseline(provider.addr())?;
+        let baseline = start_baseline(provider.addr(), None)?;
         let dir = tempfile::tempdir()?;
-        let gateway = start_gateway(plan.gateway.as_deref(), dir.path(), provider.addr())?;
+        let gateway = start_gateway(plan.gateway.as_deref(), dir.path(), provider.addr(), None)?;
         Ok(Self { plan, provider, baseline, gateway, _dir: dir })
     }
 
@@ -68,10 +71,11 @@ impl Bench {
 
     async fn plain(&self, what: &str, body_bytes: usize, must: f64) -> Result<Vec<Row>> {
         let body = plain_body(body_bytes);
+        let call = |process: &Process| call_to(process.addr(), &body);
         let mut rounds = Vec::new();
         for round in 0..=self.plan.rounds {
-            let baseline = self.cpu_per_call(&self.baseline, &body, CONNECTIONS).await?;
-            let gateway = self.cpu_per_call(&self.gateway, &body, CONNECTIONS).await?;
+            let baseline = self.cpu_per_call(&self.baseline, &call(&self.baseline), CONNECTIONS).await?;
+            let gateway = self.cpu_per_call(&self.gateway, &call(&self.gateway), CONNECTIONS).await?;
             // The first one is the warm-up.
             if round > 0 {
                 rounds.push((baseline, gateway));
@@ -83,10 +87,11 @@ impl Bench {
     /// CPU time per chunk of paced streams, the calls' own share included.
     pub async fn chunks(&self) -> Result<Vec<Row>> {
         let body = stream_body(CHUNKS_PER_STREAM, CHUNK_EVERY_MS);
+        let call = |process: &Process| call_to(process.addr(), &body);
         let mut rounds = Vec::new();
         for round in 0..=self.plan.rounds {
-            let baseline = self.cpu_per_call(&self.baseline, &body, STREAMS).await?;
-            let gateway = self.cpu_per_call(&self.gateway, &body, STREAMS).await?;
+            let baseline = self.cpu_per_call(&self.baseline, &call(&self.baseline), STREAMS).await?;
+            let gateway = self.cpu_per_call(&self.gateway, &call(&self.gateway), STREAMS).await?;
             if round > 0 {
                 let chunks = CHUNKS_PER_STREAM as f64;
                 rounds.push((baseline / chunks, gateway / chunks));
@@ -95,10 +100,9 @@ impl Bench {
         Ok(vec![Row::compared("CPU per streamed chunk", "µs", &rounds, Some(Must::RatioAtMost(1.4)))])
     }
 
-    async fn cpu_per_call(&self, process: &Process, body: &Bytes, connections: usize) -> Result<f64> {
-        let call = call_to(process.addr(), body);
+    async fn cpu_per_call(&self, process: &Process, call: &Call, callers: usize) -> Result<f64> {
         let before = process.cpu_nanos()?;
-        let calls = load::closed(&call, connections, self.plan.round).await?;
+        let calls = load::closed(call, callers, self.plan.round).await?;
         let nanos = process.cpu_nanos()?.saturating_sub(before);
         Ok(nanos as f64 / calls as f64 / 1_000.0)
     }
@@ -143,9 +147,9 @@ impl Bench {
         let mut per_stream = Vec::new();
         for gateway in [false, true] {
             let process = if gateway {
-                start_gateway(self.plan.gateway.as_deref(), dir.path(), self.provider.addr())?
+                start_gateway(self.plan.gateway.as_deref(), dir.path(), self.provider.addr(), None)?
             } else {
-                start_baseline(self.provider.addr())?
+                start_baseline(self.provider.addr(), None)?
             };
             idle.push(process.memory()?.resident as f64 / MIB);
             load::once(&call_to(process.addr(), &plain_body(SMALL_BODY_BYTES))).await?;
@@ -175,13 +179,14 @@ impl Bench {
         let mut rounds = Vec::new();
         for _ in 0..self.plan.starts {
             let started = Instant::now();
-            let baseline = start_baseline(self.provider.addr())?;
+            let baseline = start_baseline(self.provider.addr(), None)?;
             load::once(&call_to(baseline.addr(), &body)).await?;
             let first = started.elapsed();
             drop(baseline);
             let dir = tempfile::tempdir()?;
             let started = Instant::now();
-            let gateway = start_gateway(self.plan.gateway.as_deref(), dir.path(), self.provider.addr())?;
+            let gateway =
+                start_gateway(self.plan.gateway.as_deref(), dir.path(), self.provider.addr(), None)?;
             load::once(&call_to(gateway.addr(), &body)).await?;
             rounds.push((first.as_secs_f64() * 1_000.0, started.elapsed().as_secs_f64() * 1_000.0));
         }
@@ -189,19 +194,116 @@ impl Bench {
     }
 }
 
-fn start_baseline(provider: SocketAddr) -> Result<Process> {
-    Process::start_self(&["pass-through", "--upstream", &provider.to_string()]).context("the baseline")
+impl Bench {
+    /// CPU time per call with a small body and TLS on both sides; the provider's side is HTTP/1.1 in both rows.
+    pub async fn tls(&self) -> Result<Vec<Row>> {
+        let secure = Secure::start(self.plan.gateway.as_deref())?;
+        let body = plain_body(SMALL_BODY_BYTES);
+        let transports = [
+            ("CPU per call, TLS on both sides", Transport::Tls(secure.files.client(false)?)),
+            (
+                "CPU per call, HTTP/2 in TLS",
+                Transport::Http2(secure.files.client(true)?, CALLS_PER_CONNECTION),
+            ),
+        ];
+        let mut rows = Vec::new();
+        for (what, transport) in transports {
+            let call =
+                |process: &Process| Call { transport: transport.clone(), ..call_to(process.addr(), &body) };
+            let mut rounds = Vec::new();
+            for round in 0..=self.plan.rounds {
+                let baseline = &secure.baseline;
+                let baseline = self.cpu_per_call(baseline, &call(baseline), CONNECTIONS).await?;
+                let gateway = &secure.gateway;
+                let gateway = self.cpu_per_call(gateway, &call(gateway), CONNECTIONS).await?;
+                if round > 0 {
+                    rounds.push((baseline, gateway));
+                }
+            }
+            rows.push(Row::compared(what, "µs", &rounds, None));
+        }
+        Ok(rows)
+    }
+
+    /// Memory per open stream of fresh processes with TLS on both sides.
+    pub async fn tls_memory(&self) -> Result<Vec<Row>> {
+        let secure = Secure::start(self.plan.gateway.as_deref())?;
+        let transport = Transport::Tls(secure.files.client(false)?);
+        let call = |process: &Process, body: &Bytes| Call {
+            transport: transport.clone(),
+            ..call_to(process.addr(), body)
+        };
+        let mut sides = Vec::new();
+        for process in [&secure.baseline, &secure.gateway] {
+            load::once(&call(process, &plain_body(SMALL_BODY_BYTES))).await?;
+            let before = process.memory()?.resident;
+            let body = stream_body(600, 1_000);
+            let standing = Standing::open(&call(process, &body), self.plan.standing_streams).await?;
+            // Let each stream carry a few chunks before it is weighed.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let more = process.memory()?.resident.saturating_sub(before);
+            sides.push(more as f64 / standing.count() as f64 / KIB);
+        }
+        let what = format!("memory per open stream, TLS on both sides, of {}", self.plan.standing_streams);
+        let pair = match sides.as_slice() {
+            [baseline, gateway] => vec![(*baseline, *gateway)],
+            _ => Vec::new(),
+        };
+        Ok(vec![Row::compared(&what, "KiB", &pair, Some(Must::ValueAtMost(72.0)))])
+    }
 }
 
-fn start_gateway(program: Option<&Path>, dir: &Path, provider: SocketAddr) -> Result<Process> {
+/// Provider, baseline and gateway once more, with TLS between all of them.
+#[derive(Debug)]
+struct Secure {
+    files: Files,
+    baseline: Process,
+    gateway: Process,
+    _provider: Process,
+    _dir: TempDir,
+}
+
+impl Secure {
+    fn start(program: Option<&Path>) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let files = Files::make(dir.path())?;
+        let folder = dir.path().to_str().context("the folder's name")?.to_owned();
+        let provider = Process::start_self(&["provider", "--tls", &folder])?;
+        let baseline = start_baseline(provider.addr(), Some(dir.path()))?;
+        let gateway = start_gateway(program, dir.path(), provider.addr(), Some(dir.path()))?;
+        Ok(Self { files, baseline, gateway, _provider: provider, _dir: dir })
+    }
+}
+
+/// `tls` is the folder of the run's certificate.
+fn start_baseline(provider: SocketAddr, tls: Option<&Path>) -> Result<Process> {
+    let upstream = match tls {
+        None => provider.to_string(),
+        Some(_) => format!("{}:{}", tls::NAME, provider.port()),
+    };
+    let mut arguments = vec!["pass-through", "--upstream", &upstream];
+    if let Some(folder) = tls {
+        arguments.extend(["--tls", folder.to_str().context("the folder's name")?]);
+    }
+    Process::start_self(&arguments).context("the baseline")
+}
+
+fn start_gateway(
+    program: Option<&Path>,
+    dir: &Path,
+    provider: SocketAddr,
+    tls: Option<&Path>,
+) -> Result<Process> {
     match program {
-        Some(program) => gateway::start(program, dir, provider).context("the gateway"),
-        None => start_baseline(provider),
+        Some(program) => {
+            gateway::start(program, dir, provider, tls.map(Files::of).as_ref()).context("the gateway")
+        }
+        None => start_baseline(provider, tls),
     }
 }
 
 fn call_to(addr: SocketAddr, body: &Bytes) -> Call {
-    Call { addr, api_key: gateway::API_KEY.to_owned(), body: body.clone() }
+    Call { addr, api_key: gateway::API_KEY.to_owned(), body: body.clone(), transport: Transport::Plain }
 }
 
 /// A chat call of exactly that many bytes.

@@ -8,9 +8,12 @@
     clippy::large_futures,
     reason = "a test that meets something unexpected fails there"
 )]
+#![allow(clippy::duplicate_mod, reason = "the endings stand here twice on purpose: see over_http2")]
 
 mod adm;
+mod authority;
 mod bad;
+mod doors;
 mod edge;
 mod ending;
 mod metrics;
@@ -20,4 +23,16 @@ mod res;
 mod smoke;
 mod trace;
 mod transcripts;
+mod transport;
 mod world;
+
+/// Every ending once more over HTTP/2: a reset stream is a client that left, and nothing else differs.
+#[path = "."]
+mod over_http2 {
+    #[path = "ending.rs"]
+    mod ending;
+    #[path = "res.rs"]
+    mod res;
+    #[path = "smoke.rs"]
+    mod smoke;
+}

@@ -7,9 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::RootCertStore;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tollbook_admission::{Admission, ApiKeyHash, ModelPlan, Settings, Snapshot, Target};
@@ -28,6 +30,8 @@ use tollbook_telemetry::Metrics;
 use tollbook_telemetry::trace::{Tracer, TracerSettings};
 use tollbook_wire::{Dialect, Surfaces};
 
+use crate::authority::Authority;
+
 pub(crate) const API_KEY: &str = "tb_test_key";
 pub(crate) const OTHER_API_KEY: &str = "tb_other_key";
 
@@ -42,6 +46,24 @@ pub(crate) struct Plan {
     pub(crate) config: fn(&mut Config),
     pub(crate) upstream: fn(&mut Upstream),
     pub(crate) traces: Option<TracerSettings>,
+    pub(crate) via: Via,
+}
+
+/// How the world's client comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    Http1,
+    Http2,
+    /// HTTP/2 as agreed in a TLS handshake.
+    Tls,
+}
+
+impl Via {
+    /// Tests that stand in `over_http2` are those of HTTP/1.1 once more: same code, other transport.
+    fn of_this_test() -> Self {
+        let thread = std::thread::current();
+        if thread.name().is_some_and(|name| name.contains("over_http2")) { Self::Http2 } else { Self::Http1 }
+    }
 }
 
 impl Default for Plan {
@@ -55,6 +77,7 @@ impl Default for Plan {
             config: |_| (),
             upstream: |_| (),
             traces: None,
+            via: Via::of_this_test(),
         }
     }
 }
@@ -99,9 +122,15 @@ pub(crate) struct World {
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: tokio::task::JoinHandle<()>,
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) config: Config,
     limits: u32,
-    client: Client<HttpConnector, Full<Bytes>>,
+    via: Via,
+    pub(crate) authority: Option<Authority>,
+    client: WorldClient,
 }
+
+pub(crate) type WorldClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// An answer, read whole.
 #[derive(Debug)]
@@ -139,6 +168,10 @@ impl World {
         let addr = listener.local_addr().unwrap();
         let mut config = Config {
             listen: addr,
+            tls: None,
+            http2: tollbook_gateway::Http2::default(),
+            cors: None,
+            proxies: tollbook_gateway::Proxies::default(),
             bounds: tollbook_gateway::Bounds::default(),
             timeouts: tollbook_gateway::Timeouts::default(),
             passes: tollbook_gateway::Passes::default(),
@@ -154,20 +187,47 @@ impl World {
             (plan.upstream)(&mut upstream);
             config.upstreams.push(upstream);
         }
+        let authority = (plan.via == Via::Tls).then(Authority::new);
+        if let Some(authority) = &authority {
+            config.tls = Some(authority.serve("localhost"));
+        }
         (plan.config)(&mut config);
-        let gateway = Gateway::new(config, Arc::clone(&admission), Arc::clone(&metrics)).unwrap();
+        let gateway = Gateway::new(config.clone(), Arc::clone(&admission), Arc::clone(&metrics)).unwrap();
         let tracer = plan.traces.map(|settings| Tracer::new(settings, Arc::clone(&metrics), 11));
         if let Some(tracer) = &tracer {
             gateway.trace_by(Arc::clone(tracer));
         }
         let stop = watch::Sender::new(false);
-        let serving = tokio::spawn(gateway.serve(listener, stop.subscribe()));
+        let serving = tokio::spawn(Arc::clone(&gateway).serve(listener, stop.subscribe()));
         let running = Arc::clone(&admission);
         let stopped = stop.subscribe();
         tokio::spawn(async move { running.run(stopped).await });
-        let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+        let via = plan.via;
+        let client = client(via, authority.as_ref(), usize::MAX);
         let limits = u32::try_from(plan.limits.len()).unwrap();
-        Self { up, addr, admission, engine, metrics, tracer, stop, serving, limits, client }
+        Self {
+            up,
+            addr,
+            admission,
+            engine,
+            metrics,
+            tracer,
+            stop,
+            serving,
+            gateway,
+            config,
+            limits,
+            via,
+            authority,
+            client,
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        match self.via {
+            Via::Http1 | Via::Http2 => format!("http://{}{path}", self.addr),
+            Via::Tls => format!("https://localhost:{}{path}", self.addr.port()),
+        }
     }
 
     pub(crate) async fn send(
@@ -177,7 +237,7 @@ impl World {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Answer {
-        let mut request = http::Request::builder().method(method).uri(format!("http://{}{path}", self.addr));
+        let mut request = http::Request::builder().method(method).uri(self.url(path));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -202,10 +262,13 @@ impl World {
         path: &str,
         body: &Value,
     ) -> http::Response<hyper::body::Incoming> {
-        // A client of its own, so that dropping the body closes the connection.
-        let client: Client<HttpConnector, Full<Bytes>> =
-            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(HttpConnector::new());
-        let request = http::Request::post(format!("http://{}{path}", self.addr))
+        // A client of its own over HTTP/1.1, so that dropping the body closes the connection; over HTTP/2 the stream is
+        // reset, and the connection serves on.
+        let client = match self.via {
+            Via::Http1 => client(self.via, self.authority.as_ref(), 0),
+            Via::Http2 | Via::Tls => self.client.clone(),
+        };
+        let request = http::Request::post(self.url(path))
             .header("authorization", format!("Bearer {API_KEY}"))
             .body(Full::new(Bytes::from(body.to_string())))
             .unwrap();
@@ -286,6 +349,27 @@ impl World {
         }
         expired
     }
+}
+
+fn client(via: Via, authority: Option<&Authority>, kept: usize) -> WorldClient {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    let roots = authority.map_or_else(RootCertStore::empty, Authority::roots);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+    let connector = match via {
+        Via::Http1 => builder.enable_http1().wrap_connector(http),
+        Via::Http2 | Via::Tls => builder.enable_http2().wrap_connector(http),
+    };
+    Client::builder(TokioExecutor::new())
+        .http2_only(via != Via::Http1)
+        .pool_max_idle_per_host(kept)
+        .build(connector)
 }
 
 fn account_of(snapshot: &Snapshot, limit: LimitId, scope: &Scope) -> (Shard, AccountId) {

@@ -70,7 +70,7 @@ pub(super) fn announce(
     if let Some(path) = addr_file {
         write_addresses(path, addresses).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    writeln!(console.out, "listening on http://{}", addresses.gateway)?;
+    writeln!(console.out, "listening on {}", addresses.url())?;
     if let Some(admin) = addresses.admin {
         writeln!(console.out, "operators on http://{admin}")?;
     }
@@ -81,7 +81,7 @@ pub(super) fn announce(
 /// In one step, so that a reader sees a whole file or none.
 fn write_addresses(path: &Path, addresses: &Addresses) -> io::Result<()> {
     let url = |address: std::net::SocketAddr| format!("http://{address}");
-    let text = json!({"gateway": url(addresses.gateway), "admin": addresses.admin.map(url)}).to_string();
+    let text = json!({"gateway": addresses.url(), "admin": addresses.admin.map(url)}).to_string();
     let beside = path.with_extension("new");
     std::fs::write(&beside, text)?;
     std::fs::rename(&beside, path)

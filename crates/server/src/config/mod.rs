@@ -3,6 +3,7 @@
 //! Each step names all mistakes it can, with line and column, and hands on only what has none.
 
 mod catalog;
+mod clients;
 mod environment;
 pub mod file;
 mod limits;

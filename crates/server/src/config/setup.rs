@@ -107,7 +107,10 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
 fn named_files(file: &File, folder: &Path) -> Vec<PathBuf> {
     let own = [&file.key_pepper_file, &file.admin.api_key_file];
     let named = own.into_iter().chain(file.upstreams.iter().map(|upstream| &upstream.api_key_file));
-    named.flatten().map(|path| folder.join(path)).collect()
+    let proxy = file.upstream_proxy.iter().flat_map(|proxy| &proxy.password_file);
+    let tls = file.upstreams.iter().map(|upstream| &upstream.tls);
+    let tls = tls.flat_map(|tls| tls.ca_files.iter().chain(&tls.certificate_file).chain(&tls.key_file));
+    named.flatten().chain(proxy).chain(tls).map(|path| folder.join(path)).collect()
 }
 
 /// Of the text, and of what the files it names hold.

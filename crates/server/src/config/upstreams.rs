@@ -6,6 +6,7 @@ use std::path::Path;
 use tollbook_admission::{Lives, Settings, SettleBounds};
 use tollbook_gateway as gateway;
 
+use super::clients;
 use super::file::{self, File};
 use super::mistakes::Mistakes;
 use super::models::{dialect, surface};
@@ -22,15 +23,25 @@ pub(super) fn gateway(
     listen: SocketAddr,
 ) -> gateway::Config {
     let mut upstreams = Vec::new();
+    let proxy = clients::upstream_proxy(mistakes, file, folder);
     for (index, given) in file.upstreams.iter().enumerate() {
         let path = format!("upstreams[{index}]");
         if file.upstreams.iter().take(index).any(|other| other.name == given.name) {
             mistakes.add(format!("{path}.name"), format!("`{}` is already taken", given.name));
         }
-        upstreams.extend(upstream(mistakes, &path, given, folder));
+        let mut made = upstream(mistakes, &path, given, folder);
+        if let (Some(made), Some(asked)) = (&mut made, &file.upstream_proxy) {
+            let excepted = made.base_url.host().is_some_and(|host| clients::is_excepted(host, &asked.except));
+            made.proxy = proxy.clone().filter(|_| !excepted);
+        }
+        upstreams.extend(made);
     }
     gateway::Config {
         listen,
+        tls: clients::tls(mistakes, file, folder),
+        http2: clients::http2(mistakes, &file.http2),
+        cors: clients::cors(mistakes, file.cors.as_ref()),
+        proxies: clients::proxies(mistakes, &file.proxies),
         bounds: bounds(mistakes, &file.http),
         timeouts: timeouts(mistakes, &file.timeouts),
         passes: passes(mistakes, file),
@@ -132,6 +143,7 @@ fn upstream(
         drains: given.drains,
         trace_context: given.trace_context,
         passes: given.passes.clone(),
+        tls: clients::upstream_tls(mistakes, path, &given.tls, folder),
         connect_timeout: times.connect.0,
         first_byte_timeout: times.first_byte.0,
         silence_timeout: times.silence.0,
@@ -174,6 +186,8 @@ fn bounds(mistakes: &mut Mistakes, given: &file::Http) -> gateway::Bounds {
         answer_max: size("answer_max", given.answer_max),
         connections_max: size("connections_max", Size(u64::from(given.connections_max))),
         upload_max: u64::try_from(size("upload_max", given.upload_max)).unwrap_or(u64::MAX),
+        pace_min: usize::try_from(given.pace_min.0).unwrap_or(usize::MAX),
+        streams_per_key_max: size("streams_per_key_max", Size(u64::from(given.streams_per_key_max))),
         drains_max: usize::try_from(given.drains_max).unwrap_or(usize::MAX),
     };
     if bounds.bodies_in_flight_max < bounds.body_max {
@@ -183,13 +197,19 @@ fn bounds(mistakes: &mut Mistakes, given: &file::Http) -> gateway::Bounds {
 }
 
 fn timeouts(mistakes: &mut Mistakes, given: &file::Timeouts) -> gateway::Timeouts {
-    for (field, span) in
-        [("head", given.head), ("body_silence", given.body_silence), ("write_stall", given.write_stall)]
-    {
+    for (field, span) in [
+        ("handshake", given.handshake),
+        ("head", given.head),
+        ("idle", given.idle),
+        ("body_silence", given.body_silence),
+        ("write_stall", given.write_stall),
+    ] {
         at_least(mistakes, &format!("timeouts.{field}"), span);
     }
     gateway::Timeouts {
+        handshake: given.handshake.0,
         head: given.head.0,
+        idle: given.idle.0,
         body_silence: given.body_silence.0,
         write_stall: given.write_stall.0,
         drain: given.drain.0,

@@ -3,6 +3,7 @@
 //! The comments here are the help of `tollbook schema` and of `docs/reference/configuration.md`.
 //! Unknown fields are mistakes everywhere. Absent and null are the same.
 
+mod clients;
 mod limit;
 mod traces;
 
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::{Decimal, Secret, Size, Span};
+pub use clients::*;
 pub use limit::*;
 pub use traces::Traces;
 
@@ -25,6 +27,18 @@ pub struct File {
     /// Address where clients come in. Port 0 takes a free port.
     #[serde(default = "default_listen")]
     pub listen: String,
+    /// Certificate and key shown to clients; without them clients come in over plain TCP.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// HTTP/2 towards clients.
+    #[serde(default)]
+    pub http2: Http2,
+    /// Pages in a browser that may read answers; without it none may.
+    #[serde(default)]
+    pub cors: Option<Cors>,
+    /// What stands in front of the gateway.
+    #[serde(default)]
+    pub proxies: Proxies,
     /// The operator's listener. It stays closed without a key.
     #[serde(default)]
     pub admin: Admin,
@@ -55,6 +69,9 @@ pub struct File {
     /// File that holds `key_pepper`.
     #[serde(default)]
     pub key_pepper_file: Option<PathBuf>,
+    /// A proxy between the gateway and the providers.
+    #[serde(default)]
+    pub upstream_proxy: Option<UpstreamProxy>,
     /// Providers' accounts.
     pub upstreams: Vec<Upstream>,
     /// Paths that are passed through: audio, images, moderations, files, batches, the counting of input.
@@ -169,6 +186,10 @@ pub struct Http {
     pub connections_max: u32,
     /// Largest body that is passed through without being held (files); above it 413.
     pub upload_max: Size,
+    /// Bytes per second below which a client that sends or takes a body counts as silent; 0 asks for no pace.
+    pub pace_min: Size,
+    /// Streams that one key may have open at once; above it 429.
+    pub streams_per_key_max: u32,
     /// Streams read on at once after their clients left, where the upstream says `drains`. 0 reads none on.
     pub drains_max: u32,
 }
@@ -183,6 +204,8 @@ impl Default for Http {
             answer_max: Size(64 << 20),
             connections_max: 16_384,
             upload_max: Size(512 << 20),
+            pace_min: Size(1024),
+            streams_per_key_max: 4096,
             drains_max: 256,
         }
     }
@@ -192,8 +215,12 @@ impl Default for Http {
 #[derive(Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
+    /// What comes before the first request of a connection, as a TLS handshake: a duration.
+    pub handshake: Span,
     /// A client's request head, from its first byte or from the end of the answer before it.
     pub head: Span,
+    /// An HTTP/2 connection without a call.
+    pub idle: Span,
     /// Silence while a request body arrives.
     pub body_silence: Span,
     /// A client that takes no byte of its answer.
@@ -208,7 +235,9 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
+            handshake: Span::from_secs(10),
             head: Span::from_secs(10),
+            idle: Span::from_secs(60),
             body_silence: Span::from_secs(30),
             write_stall: Span::from_secs(30),
             drain: Span::from_secs(30),
@@ -290,6 +319,9 @@ pub struct Upstream {
     /// Time limits towards this provider.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,
+    /// Certificates: whose are trusted, and ours.
+    #[serde(default)]
+    pub tls: UpstreamTls,
 }
 
 fn default_retries() -> u32 {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tollbook_engine::{AdjustCall, Engine, Shard};
 use tollbook_ledger::units::SECOND;
-use tollbook_ledger::{self as ledger, AMOUNT_MAX, AccountId, Measure, ReservationId};
+use tollbook_ledger::{self as ledger, AMOUNT_MAX, AccountId, Measure, Micros, ReservationId};
 use tollbook_store::{Ending, EntryBody, Figures, Journal, Name, PAGE_MAX, Span, UsageQuery, UsageSum};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Job;
@@ -26,6 +26,8 @@ pub const OPENINGS_MAX: usize = 10_000;
 /// When openings are made, counted from the start: at once, and when calls of before have ended or expired.
 pub const OPENINGS_ROUNDS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(90), Duration::from_mins(15), Duration::from_hours(1)];
+/// Calls admitted this long after a list was made carry its quotas themselves, so later rounds need not look at them.
+const KNOWN_BY_ALL: Micros = 60 * SECOND;
 /// Most adjusting entries one opening may take; more than runs of a process, fewer than would hide a mistake.
 const ADJUSTS_MAX: u128 = 64;
 /// Most users told by [`users`].
@@ -81,6 +83,11 @@ impl Openings {
 
     /// Brings every account of the list to what it should have.
     pub async fn once(&self, list: &[Opening]) -> Result<Opened, JobError> {
+        self.once_before(list, Micros::MAX).await
+    }
+
+    /// The same, looking only at calls admitted before `until` (engine time).
+    pub async fn once_before(&self, list: &[Opening], until: Micros) -> Result<Opened, JobError> {
         let mut opened = Opened::default();
         if list.is_empty() {
             return Ok(opened);
@@ -88,7 +95,7 @@ impl Openings {
         // Adjusts of earlier rounds and calls that have ended must be in the journal before it is summed.
         while self.drain.once().await?.more {}
         for opening in list.iter().take(OPENINGS_MAX) {
-            if self.open(opening).await? {
+            if self.open(opening, until).await? {
                 opened.adjusted += 1;
             } else {
                 opened.unchanged += 1;
@@ -104,19 +111,32 @@ impl Openings {
         }
         let mut pace = Pace::new(Job::Openings, Duration::ZERO);
         let start = tokio::time::Instant::now();
+        let mut until = None;
         for round in OPENINGS_ROUNDS {
             let mut wait = round.saturating_sub(start.elapsed());
             loop {
                 if pause(wait, &mut stop).await {
                     return;
                 }
-                let result = self.once(list).await;
+                let result = self.round_of(list, &mut until).await;
                 wait = pace.after(result.as_ref().map(|_| ()), &self.metrics);
                 if result.is_ok() {
                     break;
                 }
             }
         }
+    }
+
+    /// One round; the first one that reaches the engine sets `until`, which the later ones keep.
+    async fn round_of(&self, list: &[Opening], until: &mut Option<Micros>) -> Result<Opened, JobError> {
+        let until = match *until {
+            Some(until) => until,
+            None => {
+                let now = self.engine.balances(Shard(0), &[]).await?.now;
+                *until.insert(now.saturating_add(KNOWN_BY_ALL))
+            }
+        };
+        self.once_before(list, until).await
     }
 
     /// Makes the rounds of the newest list; a newer one takes the place of one under way.
@@ -145,11 +165,11 @@ impl Openings {
     }
 
     /// Whether the account's balance was changed.
-    async fn open(&self, opening: &Opening) -> Result<bool, JobError> {
+    async fn open(&self, opening: &Opening, until: Micros) -> Result<bool, JobError> {
         let calls = UsageQuery {
             admitted: Span {
                 from: opening.period.saturating_mul(SECOND),
-                to: opening.end.saturating_mul(SECOND),
+                to: opening.end.saturating_mul(SECOND).min(until),
             },
             without: Some(opening.account),
             ..opening.calls.clone()

@@ -182,3 +182,13 @@ async fn users_of_a_tenant_are_told() {
     let told = users(&world.store, &Name::from("acme"), always).await.unwrap();
     assert_eq!(told.iter().map(|u| &**u).collect::<Vec<_>>(), ["u1", "u2"]);
 }
+
+/// Later rounds leave out what was admitted since: those calls carry the new leg.
+#[tokio::test]
+async fn l16_a_round_looks_only_at_calls_from_before_its_bound() {
+    let world = World::new().await;
+    call(&world, 1, 5).await;
+    let job = job(&world);
+    assert_eq!(job.once_before(&[opening()], START).await.unwrap(), UNCHANGED);
+    assert_eq!(job.once_before(&[opening()], START + 3_600 * SECOND).await.unwrap(), ADJUSTED);
+}

@@ -129,12 +129,11 @@ impl Openings {
 
     /// One round; the first one that reaches the engine sets `until`, which the later ones keep.
     async fn round_of(&self, list: &[Opening], until: &mut Option<Micros>) -> Result<Opened, JobError> {
-        let until = match *until {
-            Some(until) => until,
-            None => {
-                let now = self.engine.balances(Shard(0), &[]).await?.now;
-                *until.insert(now.saturating_add(KNOWN_BY_ALL))
-            }
+        let until = if let Some(until) = *until {
+            until
+        } else {
+            let now = self.engine.balances(Shard(0), &[]).await?.now;
+            *until.insert(now.saturating_add(KNOWN_BY_ALL))
         };
         self.once_before(list, until).await
     }

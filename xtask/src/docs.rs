@@ -194,7 +194,9 @@ fn errors(facts: &Value) -> Result<String> {
         ("meaning", "meaning"),
     ];
     Ok(format!(
-        "# Error codes\n\nEvery answer that the gateway itself gives instead of the provider's.\n\n{}",
+        "# Error codes\n\nEvery answer that the gateway itself gives instead of the provider's. Anthropic's shape carries \
+         no code: read `error.type`. A request that cannot be read (400), or whose encoding or content type is not taken \
+         (415), has `code` null and `type` invalid_request_error.\n\n{}",
         table(facts, &keys)?
     ))
 }

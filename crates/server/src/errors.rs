@@ -25,7 +25,11 @@ const ERRORS: [ErrorDoc; 26] = [
     ),
     doc("model_not_found", ErrorKind::NotFound, "There is no such model."),
     doc("model_not_allowed", ErrorKind::Permission, "The model exists, but not for this key."),
-    doc("model_not_on_path", ErrorKind::InvalidRequest, "The model speaks the other dialect."),
+    doc(
+        "model_not_on_path",
+        ErrorKind::InvalidRequest,
+        "The model speaks the other dialect, or `surfaces` keeps it off this path.",
+    ),
     doc("model_unpriced", ErrorKind::InvalidRequest, "A budget binds the call, and the model has no price."),
     doc(
         "invalid_subject",

@@ -59,7 +59,7 @@ fn the_deployed_configurations_load() {
         name => secrets(name),
     };
     for text in [
-        include_str!("../../../../deploy/compose/tollbook.yaml"),
+        include_str!("../../../../deploy/compose/config/tollbook.yaml"),
         include_str!("../../../../deploy/helm/tollbook/files/tollbook.yaml"),
     ] {
         let setup = load_text("t.yaml", text, Path::new("/etc/tollbook"), &secrets).unwrap();

@@ -14,6 +14,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "tollbook.config" -}}
+{{- if not (or .Values.config .Values.secretName) -}}
+{{- fail "set secretName to a Secret with OPENAI_API_KEY, TOLLBOOK_ADMIN_KEY and APP_KEY_HASH, or config to a configuration of your own" -}}
+{{- end -}}
 {{- if .Values.config -}}
 {{ .Values.config }}
 {{- else -}}

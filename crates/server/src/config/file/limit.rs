@@ -149,16 +149,16 @@ pub enum OnExpiry {
     Charge,
 }
 
-/// What happens while the book cannot be reached. The embedded book is away only when its disk is full or gone, and every
-/// call is refused then; `local` and `open` are load errors until there is a book that calls can do without.
+/// What happens while the book cannot be reached: every call is refused. The embedded book is away only when its disk is
+/// full or gone. `local` and `open` are load errors until there is a book that calls can do without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenAway {
-    /// A local share of the limit binds.
+    /// Not taken: a load error.
     Local,
     /// Calls are refused.
     Closed,
-    /// Calls pass.
+    /// Not taken: a load error.
     Open,
 }
 

@@ -34,8 +34,11 @@ impl Plane {
         Self::build(config, snapshot, intake, None, &BTreeMap::new())
     }
 
-    /// The next one.
-    pub(crate) fn after(&self, config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
+    /// The next one. Clients know by the scheme how to come in: TLS is neither begun nor ended in a running gateway.
+    pub(crate) fn after(&self, mut config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
+        if config.tls.is_some() != self.config.tls.is_some() {
+            config.tls.clone_from(&self.config.tls);
+        }
         let bounds = config.bounds;
         let intake = self.intake.with(bounds.body_max, bounds.bodies_in_flight_max, pace(&config));
         Self::build(config, snapshot, intake, self.front.tls.as_ref(), &self.upstreams)

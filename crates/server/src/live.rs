@@ -101,6 +101,8 @@ fn key(opening: &Opening) -> (u128, u64) {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pinned {
     listen: SocketAddr,
+    /// Clients come in over TLS; with which certificate may change.
+    tls: bool,
     /// `None`: closed.
     admin: Option<SocketAddr>,
     data_dir: PathBuf,
@@ -116,6 +118,7 @@ impl Pinned {
     pub(crate) fn of(setup: &Setup) -> Self {
         Self {
             listen: setup.gateway.listen,
+            tls: setup.gateway.tls.is_some(),
             admin: setup.admin.as_ref().map(|admin| admin.listen),
             data_dir: setup.data_dir.clone(),
             durability: setup.durability,
@@ -131,8 +134,10 @@ impl Pinned {
     fn waiting(&self, file: &Self) -> Vec<String> {
         let admin =
             |listen: Option<SocketAddr>| listen.map_or_else(|| "closed".to_owned(), |at| at.to_string());
+        let on = |tls: bool| if tls { "on" } else { "off" }.to_owned();
         let settings = [
             ("listen", self.listen.to_string(), file.listen.to_string()),
+            ("tls", on(self.tls), on(file.tls)),
             ("admin.listen", admin(self.admin), admin(file.admin)),
             ("data_dir", self.data_dir.display().to_string(), file.data_dir.display().to_string()),
             ("engine.durability", debug(&self.durability), debug(&file.durability)),

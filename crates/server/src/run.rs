@@ -5,6 +5,7 @@
 //! takes what has ended; the log is closed. A step that fails is told, and the next is still taken.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,9 @@ const LAST_DRAIN: Duration = Duration::from_secs(10);
 
 /// One segment for each shard of the log, and the journal's file.
 const FIRST_START_MIB: u32 = 130;
+
+/// For the process's own user alone.
+const DATA_DIR_MODE: u32 = 0o700;
 
 /// Where the program listens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +107,11 @@ impl Books {
         mut snapshot: Snapshot,
         metrics: &Metrics,
     ) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(data_dir)
+        // What it holds is nobody else's to read; a folder that is there keeps its rights.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(DATA_DIR_MODE)
+            .create(data_dir)
             .with_context(|| format!("cannot make the folder {}", data_dir.display()))?;
         let (book, journal) = (data_dir.join("book"), data_dir.join("journal.sqlite"));
         let store = async { SqliteStore::open(&journal).await.context("cannot open the journal") };
@@ -132,9 +140,9 @@ impl Running {
     /// written nothing.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
         let pinned = Pinned::of(&setup);
-        let listener = bind(setup.gateway.listen).await?;
+        let listener = bind("listen", setup.gateway.listen).await?;
         let operators = match setup.admin {
-            Some(admin) => Some((bind(admin.listen).await?, admin.api_key)),
+            Some(admin) => Some((bind("admin.listen", admin.listen).await?, admin.api_key)),
             None => None,
         };
         let addresses = Addresses {
@@ -249,8 +257,14 @@ impl Jobs {
     }
 }
 
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            anyhow!("cannot listen on {address}: {error}; stop the other program or change {setting}")
+        }
+        _ => anyhow::Error::new(error).context(format!("cannot listen on {address}")),
+    })
 }
 
 /// Replays the log; off the runtime's workers, because it reads and computes.
@@ -276,8 +290,11 @@ async fn open_engine(dir: &Path, durability: file::Durability) -> anyhow::Result
     Ok(Arc::new(opened.engine))
 }
 
-/// A disk that is too small is told with what is needed.
+/// With what to do: of a disk that is too small, and of a log that another process uses.
 fn explained(error: OpenError) -> anyhow::Error {
+    if matches!(error, OpenError::InUse { .. }) {
+        return anyhow!("{error}; stop it, or give this one its own data_dir");
+    }
     let full =
         matches!(&error, OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
     let error = anyhow::Error::new(error);

@@ -11,7 +11,7 @@ use tollbook_policy::{BoundLine, Call, Catalog, Hold, Key, OnExpiry, Strictness,
 
 use super::args::Check;
 use super::{Console, Failure, environment};
-use crate::config;
+use crate::config::{self, LoadError, Problem};
 use crate::text::{grouped, money};
 
 const BOLD: &str = "\x1b[1m";
@@ -21,7 +21,13 @@ const RESET: &str = "\x1b[0m";
 const COLUMNS: usize = 6;
 
 pub(super) fn run(args: &Check, console: &mut Console<'_>) -> Result<(), Failure> {
-    let setup = config::load(&args.config, &environment)?;
+    let setup = match config::load(&args.config, &environment) {
+        Err(error) if args.json => {
+            super::json(console, &errors(&error))?;
+            return Err(error.into());
+        }
+        loaded => loaded?,
+    };
     let bounds = bounds(&setup.snapshot.catalog)?;
     if args.json {
         let objects: Vec<Value> = bounds.iter().map(|bound| bound.json(&setup.snapshot.catalog)).collect();
@@ -35,6 +41,25 @@ pub(super) fn run(args: &Check, console: &mut Console<'_>) -> Result<(), Failure
     let (keys, models) = (setup.snapshot.catalog.keys().len(), setup.snapshot.catalog.models().len());
     writeln!(console.err, "{} is valid: keys {keys}, models {models}", args.config.display())?;
     Ok(())
+}
+
+/// What is wrong with a file, for programs; people read the same on stderr.
+fn errors(error: &LoadError) -> Value {
+    match error {
+        LoadError::Read { file, source } => {
+            json!({"errors": [{"file": file, "message": format!("cannot read the configuration: {source}")}]})
+        }
+        LoadError::Invalid(report) => {
+            let one = |problem: &Problem| {
+                let (place, help) = (problem.place, Some(&problem.help).filter(|help| !help.is_empty()));
+                json!({
+                    "file": report.file, "line": place.line, "column": place.column, "path": problem.path,
+                    "message": problem.what, "help": help,
+                })
+            };
+            json!({"errors": report.problems.iter().map(one).collect::<Vec<_>>(), "more": report.more})
+        }
+    }
 }
 
 /// What binds calls of one kind.

@@ -16,6 +16,7 @@ mod setup;
 mod traces;
 mod upstreams;
 pub mod values;
+mod warnings;
 
 use std::path::Path;
 
@@ -27,7 +28,8 @@ pub use setup::{Admin, Setup, api_key_hash, load, load_text};
 pub use traces::Traces;
 
 use mistakes::Mistake;
-use node::Node;
+use node::{Kind, Node};
+use serde::de::DeserializeOwned;
 
 /// A file's form, and where each part of it stands.
 #[derive(Debug)]
@@ -49,6 +51,21 @@ impl Source {
 
 /// Reads a file from disk.
 pub fn read_file(path: &Path, lookup: Lookup<'_>) -> Result<(file::File, Source), LoadError> {
+    let text = text_of(path)?;
+    read_text(&path.display().to_string(), &text, lookup).map_err(LoadError::Invalid)
+}
+
+/// Reads some fields of a file from disk, as if it had no others.
+fn read_fields<T: DeserializeOwned>(
+    path: &Path,
+    names: &[&str],
+    lookup: Lookup<'_>,
+) -> Result<(T, Source), LoadError> {
+    let text = text_of(path)?;
+    read_part(&path.display().to_string(), &text, Some(names), lookup).map_err(LoadError::Invalid)
+}
+
+fn text_of(path: &Path) -> Result<String, LoadError> {
     let name = path.display().to_string();
     let fail = |source| LoadError::Read { file: name.clone(), source };
     let length = std::fs::metadata(path).map_err(fail)?.len();
@@ -56,12 +73,21 @@ pub fn read_file(path: &Path, lookup: Lookup<'_>) -> Result<(file::File, Source)
         let what = format!("larger than {FILE_BYTES_MAX} bytes");
         return Err(fail(std::io::Error::new(std::io::ErrorKind::FileTooLarge, what)));
     }
-    let text = std::fs::read_to_string(path).map_err(fail)?;
-    read_text(&name, &text, lookup).map_err(LoadError::Invalid)
+    std::fs::read_to_string(path).map_err(fail)
 }
 
 /// Reads a file's text; `name` stands for it in messages.
 pub fn read_text(name: &str, text: &str, lookup: Lookup<'_>) -> Result<(file::File, Source), Report> {
+    read_part(name, text, None, lookup)
+}
+
+/// Of all fields, or of these alone.
+fn read_part<T: DeserializeOwned>(
+    name: &str,
+    text: &str,
+    names: Option<&[&str]>,
+    lookup: Lookup<'_>,
+) -> Result<(T, Source), Report> {
     let report = |problems| Report::new(name, problems);
     let parsed = node::parse(text).map_err(|problem| report(vec![problem]))?;
     let Some(mut root) = parsed else {
@@ -70,6 +96,9 @@ pub fn read_text(name: &str, text: &str, lookup: Lookup<'_>) -> Result<(file::Fi
         let place = Place { line: 1, column: 1 };
         return Err(report(vec![Problem { place, path: String::new(), what, help }]));
     };
+    if let (Some(names), Kind::Map(fields)) = (names, &mut root.kind) {
+        fields.retain(|field| names.contains(&field.name.as_str()));
+    }
     let mut problems = Vec::new();
     environment::interpolate(&mut root, "", lookup, &mut problems);
     let typed = read::read(&root);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
 use tollbook_admission::{ApiKeyHash, Settings, Snapshot};
 use tollbook_gateway as gateway;
 
@@ -13,7 +14,7 @@ use super::mistakes::Mistakes;
 use super::problem::LoadError;
 use super::traces::{Traces, traces};
 use super::values::Secret;
-use super::{Source, catalog, models, read_file, read_text, upstreams};
+use super::{Source, catalog, models, read_fields, read_file, read_text, upstreams, warnings};
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -43,18 +44,6 @@ pub struct Admin {
     pub api_key: SecretString,
 }
 
-/// An operator's key below this many bytes can be guessed.
-const ADMIN_KEY_MIN: usize = 24;
-
-impl Admin {
-    fn weakness(&self) -> Option<String> {
-        let length = self.api_key.expose_secret().len();
-        (length < ADMIN_KEY_MIN).then(|| {
-            format!("admin.api_key has {length} bytes; below {ADMIN_KEY_MIN} it can be guessed. `tollbook keys new` makes a good one")
-        })
-    }
-}
-
 /// Reads and checks a file. Paths in it are relative to its folder.
 pub fn load(path: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
     let (file, source) = read_file(path, lookup)?;
@@ -76,15 +65,17 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
     let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
     let gateway = upstreams::gateway(&mut mistakes, &file, folder, listen);
     let calls = upstreams::calls(&mut mistakes, &file.calls);
-    let admin = admin(&mut mistakes, &file, folder);
+    let admin = admin(&mut mistakes, &file, folder, listen);
     let traces = traces(&mut mistakes, &file.traces);
-    let api_key_hash = pepper_of(&mut mistakes, &file, folder);
+    let api_key_hash =
+        hash_of(&mut mistakes, file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
     let prices = models::prices(&mut mistakes, &file);
     let models = models::plans(&mut mistakes, &file);
     let catalog = catalog::catalog(&mut mistakes, &file, &api_key_hash);
     match catalog {
         Some((catalog, mut warnings)) if mistakes.0.is_empty() => {
-            warnings.extend(admin.as_ref().and_then(Admin::weakness));
+            warnings.extend(warnings::unpriced(&file, &prices, &catalog));
+            warnings.extend(warnings::weak_secrets(&file, admin.as_ref().map(|admin| &admin.api_key)));
             Ok(Setup {
                 gateway,
                 admin,
@@ -125,17 +116,36 @@ fn digest(source: &Source, files: &[PathBuf]) -> blake3::Hash {
     hasher.finalize()
 }
 
-/// The hash of keys that a file's pepper makes; nothing else of the file's meaning is looked at.
+/// The hash of keys that a file's pepper makes; nothing else of the file is looked at, so that the
+/// variables of the rest need not be set.
 pub fn api_key_hash(path: &Path, lookup: Lookup<'_>) -> Result<ApiKeyHash, LoadError> {
-    let (file, source) = read_file(path, lookup)?;
+    let (pepper, source): (Pepper, _) = read_fields(path, &["key_pepper", "key_pepper_file"], lookup)?;
     let mut mistakes = Mistakes::default();
-    let hash = pepper_of(&mut mistakes, &file, path.parent().unwrap_or(Path::new("")));
+    let hash = pepper.hash(&mut mistakes, path.parent().unwrap_or(Path::new("")));
     if mistakes.0.is_empty() { Ok(hash) } else { Err(LoadError::Invalid(source.report(mistakes.0))) }
 }
 
-fn pepper_of(mistakes: &mut Mistakes, file: &File, folder: &Path) -> ApiKeyHash {
-    let pepper =
-        secret(mistakes, "key_pepper", file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
+/// What the hash of keys depends on.
+#[derive(Deserialize)]
+struct Pepper {
+    key_pepper: Option<Secret>,
+    key_pepper_file: Option<PathBuf>,
+}
+
+impl Pepper {
+    fn hash(&self, mistakes: &mut Mistakes, folder: &Path) -> ApiKeyHash {
+        let (given, from) = (self.key_pepper.as_ref(), self.key_pepper_file.as_deref());
+        hash_of(mistakes, given, from, folder)
+    }
+}
+
+fn hash_of(
+    mistakes: &mut Mistakes,
+    given: Option<&Secret>,
+    from: Option<&Path>,
+    folder: &Path,
+) -> ApiKeyHash {
+    let pepper = secret(mistakes, "key_pepper", given, from, folder);
     ApiKeyHash::new(pepper.as_ref().map(ExposeSecret::expose_secret))
 }
 
@@ -147,12 +157,16 @@ fn address(mistakes: &mut Mistakes, path: &str, text: &str) -> Option<SocketAddr
     address
 }
 
-fn admin(mistakes: &mut Mistakes, file: &File, folder: &Path) -> Option<Admin> {
+fn admin(mistakes: &mut Mistakes, file: &File, folder: &Path, clients: SocketAddr) -> Option<Admin> {
     let given = &file.admin;
     let listen = address(mistakes, "admin.listen", &given.listen);
     let key =
         secret(mistakes, "admin.api_key", given.api_key.as_ref(), given.api_key_file.as_deref(), folder);
-    Some(Admin { listen: listen?, api_key: key? })
+    let admin = Admin { listen: listen?, api_key: key? };
+    if admin.listen == clients && clients.port() != 0 {
+        mistakes.add("admin.listen", "is the address of `listen`; operators need one of their own");
+    }
+    Some(admin)
 }
 
 /// A secret from the file itself or from a file it names; a line end at the end of that one does not count.

@@ -426,3 +426,64 @@ fn b229_a_child_above_its_parent_is_warned_of() {
     let want = "tenants[0].projects[0].limits[0].ceiling: is above tenants[0].limits[0] of its tenant, which binds first";
     assert_eq!(load(&text).unwrap().warnings, [want]);
 }
+
+#[test]
+fn a_model_without_a_price_is_warned_of_where_cost_is_limited() {
+    let load = |head: &str, tenants: &str| {
+        let text = format!(
+            "{head}upstreams: [{{ name: u, dialect: openai, base_url: http://127.0.0.1:1 }}]
+models: [{{ name: a, upstream: u, price: {{ input: 1, output: 1 }} }}, {{ name: b, upstream: u }}]
+tenants: [{tenants}]
+"
+        );
+        load(&text).unwrap().warnings
+    };
+    let cost = "limits: [{ measure: cost, period: day, ceiling: 5 }]";
+    let key = |id: &str, more: &str| {
+        format!("{{ id: {id}, secret: \"{id}-and-more-than-twenty-four-bytes\"{more} }}")
+    };
+    let tenant = |id: &str, limits: &str, key: &str| {
+        format!("{{ id: {id}, {limits}, projects: [{{ id: web, keys: [{key}] }}] }}")
+    };
+    let acme = tenant("acme", cost, &key("k", ""));
+    let want = "models[1]: has no price, and tenant acme limits cost: every call is refused; give price or default_price";
+    assert_eq!(load("", &acme), [want]);
+    assert!(load("default_price: { input: 1, output: 1 }\n", &acme).is_empty());
+    // Neither a key that may not use the model nor one that is off calls it, and without a limit on cost no price is needed.
+    assert!(load("", &tenant("acme", cost, &key("k", ", models: [a]"))).is_empty());
+    assert!(load("", &tenant("acme", cost, &key("k", ", disabled: true"))).is_empty());
+    assert!(load("", &tenant("acme", "limits: []", &key("k", ""))).is_empty());
+    let of_key = tenant("acme", "limits: []", &key("k", &format!(", {cost}")));
+    let want = "models[1]: has no price, and key acme/web/k limits cost: every call is refused; give price or default_price";
+    assert_eq!(load("", &of_key), [want]);
+    let two = format!("{acme}, {}", tenant("beta", cost, &key("l", "")));
+    let want = "models[1]: has no price, and tenant acme and 1 more limit cost: every call of theirs is refused; give price or default_price";
+    assert_eq!(load("", &two), [want]);
+}
+
+#[test]
+fn secrets_that_can_be_guessed_are_warned_of() {
+    let warnings = |secret: &str| {
+        let key = format!("projects: [{{ id: p, keys: [{{ id: k, secret: {secret} }}] }}]");
+        load(&format!("{HEAD}  - {{ id: t, {key} }}\n")).unwrap().warnings
+    };
+    let want = "tenants[0].projects[0].keys[0].secret has 23 bytes; below 24 it can be guessed. `tollbook keys new` makes a good one";
+    assert_eq!(warnings(&"x".repeat(23)), [want]);
+    assert!(warnings(&"x".repeat(24)).is_empty());
+}
+
+#[test]
+fn operators_and_clients_do_not_share_an_address() {
+    let load = |listen: &str, admin: &str| {
+        load(&format!("listen: {listen}\nadmin: {{ {admin} }}\nupstreams: []\nmodels: []\n"))
+    };
+    let key = "api_key: operators-key-that-is-long-enough";
+    let report = load("127.0.0.1:8081", key).unwrap_err();
+    assert_eq!(
+        report,
+        "t.yaml:2:1: admin.listen: is the address of `listen`; operators need one of their own"
+    );
+    assert!(load("127.0.0.1:0", &format!("listen: 127.0.0.1:0, {key}")).is_ok());
+    // Without a key that listener is closed.
+    assert!(load("127.0.0.1:8081", "").is_ok());
+}

@@ -72,6 +72,13 @@ fn a_bad_file_is_two_and_says_where() {
             "{message}"
         );
     }
+    let output = tollbook(&["check", "--json", "-c", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let first = &printed["errors"][0];
+    assert_eq!((&first["line"], &first["column"], &first["path"]), (&1.into(), &1.into(), &"listn".into()));
+    assert_eq!(first["message"], "unknown field `listn`");
+    assert_eq!(first["help"], "did you mean `listen`?");
     let output = tollbook(&["check", "-c", "/nowhere/t.yaml"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).starts_with("/nowhere/t.yaml: cannot read the configuration: "));
@@ -91,11 +98,23 @@ fn a_new_key_is_printed_once_with_the_line_that_lets_it_in() {
 fn a_pepper_changes_the_hash_of_a_new_key() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.yaml");
-    std::fs::write(&path, "key_pepper: salt\nupstreams: []\nmodels: []\n").unwrap();
-    let output = tollbook(&["keys", "new", "--json", "-c", path.to_str().unwrap()]);
-    let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let hash = KeyHash(ApiKeyHash::new(Some("salt")).digest(made["secret"].as_str().unwrap()));
-    assert_eq!(made["hash"], hash.to_string());
+    let new = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        tollbook(&["keys", "new", "--json", "-c", path.to_str().unwrap()])
+    };
+    // Variables of the rest need not be set, nor need the rest be there yet.
+    let rest =
+        "upstreams: [{ name: u, dialect: openai, base_url: http://h, api_key: \"${TOLLBOOK_TEST_UNSET}\" }]";
+    for text in ["key_pepper: salt\nupstreams: []\nmodels: []\n", &format!("key_pepper: salt\n{rest}\n")] {
+        let output = new(text);
+        let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let hash = KeyHash(ApiKeyHash::new(Some("salt")).digest(made["secret"].as_str().unwrap()));
+        assert_eq!(made["hash"], hash.to_string());
+    }
+    let output = new("key_pepper: \"${TOLLBOOK_TEST_UNSET}\"\n");
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(message.contains("key_pepper: environment variable TOLLBOOK_TEST_UNSET is not set"), "{message}");
 }
 
 #[test]

@@ -194,6 +194,7 @@ fn two_programs_do_not_share_a_book() {
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("cannot open the book"), "{message}");
+    assert!(message.contains("; stop it, or give this one its own data_dir"), "{message}");
     program.stop();
 }
 
@@ -207,7 +208,46 @@ fn an_address_that_is_taken_is_a_failure_and_no_panic() {
     std::fs::write(&path, text.replace("listen: 127.0.0.1:0\n", &format!("{listen}\n"))).unwrap();
     let output = command(&["serve", "-c", &path]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot listen on "));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("cannot listen on "), "{message}");
+    assert!(message.contains("; stop the other program or change listen"), "{message}");
+}
+
+#[test]
+fn tls_that_is_added_to_a_running_gateways_file_waits_for_a_restart() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("");
+    let folder = world.folder.path();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let waiting = |number: u64| {
+        program.signal(Signal::HUP);
+        let line = format!("tollbook_config_restart_needed {number}\n");
+        until("settings that wait", || {
+            let mut text = String::new();
+            send(program.gateway, "GET", "/metrics", "", "").read_to_string(&mut text).unwrap();
+            text.contains(&line).then_some(())
+        });
+        // In plain text, as before.
+        assert_eq!(program.chat("secret", &chat()).0, 200);
+    };
+    world.write("tls: { certificate_file: cert.pem, key_file: key.pem }", "");
+    waiting(1);
+    world.write("", "");
+    waiting(0);
+    program.stop();
+}
+
+#[test]
+fn the_data_folder_is_its_users_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new(Duration::ZERO);
+    let path = world.write("data_dir: made/here", "");
+    let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
+    let mode = std::fs::metadata(world.folder.path().join("made/here")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    program.stop();
 }
 
 #[test]

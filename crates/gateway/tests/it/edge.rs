@@ -118,31 +118,6 @@ async fn b142_b143_one_key_one_account_however_it_is_spelt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b144_no_path_around_the_limits() {
-    let world = World::start(requests(0)).await;
-    let headers = [("x-api-key", API_KEY)];
-    for path in [
-        "/v1/chat/completions",
-        "//v1/chat/completions",
-        "/v1/chat/completions/",
-        "/V1/CHAT/COMPLETIONS",
-        "/v1/chat%2Fcompletions",
-        "/v1/../v1/chat/completions",
-        "/v1/messages",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/messages/count_tokens",
-    ] {
-        for method in ["POST", "GET", "HEAD", "PUT"] {
-            let status = world.send(method, path, &headers, ask("x").to_string()).await.status.as_u16();
-            assert!(matches!(status, 404 | 405 | 429 | 413 | 400), "{method} {path}: {status}");
-        }
-    }
-    assert_eq!(world.up.calls().len(), 0);
-    assert_eq!(world.send("GET", "/v1/models", &headers, "").await.status, 200);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b252_discovery_works_with_every_limit_spent() {
     let world = World::start(requests(0)).await;
     let headers = [("x-api-key", API_KEY)];
@@ -269,6 +244,52 @@ async fn b149_a_spent_budget_has_its_own_type_in_both_dialects() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b149_a_streamed_message_fails_with_the_type_of_a_plain_one() {
+    let world = World::start(Plan {
+        upstream: |u| u.retries = 0,
+        ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])
+    })
+    .await;
+    for stream in [false, true] {
+        let mut body = messages("x");
+        body["stream"] = json!(stream);
+        let told = async |api_key: &str| {
+            let headers = [("x-api-key", api_key)];
+            let answer = world.send("POST", "/v1/messages", &headers, body.to_string()).await;
+            assert_eq!(answer.header("content-type"), Some("application/json"));
+            let json = answer.json();
+            assert_eq!(json["type"], "error", "{json}");
+            (answer.status.as_u16(), json["error"]["type"].as_str().unwrap().to_owned())
+        };
+        assert_eq!(told("tb_unknown").await, (401, "authentication_error".into()));
+        // The provider's own refusals, before its first event.
+        for (status, kind, want) in [
+            (529, "overloaded_error", (529, "overloaded_error")),
+            (400, "invalid_request_error", (400, "invalid_request_error")),
+            (404, "not_found_error", (404, "not_found_error")),
+        ] {
+            let error = ErrorBody { message: "no".into(), kind: kind.into(), code: None };
+            let answer = tollbook_mock_upstream::Answer::Error(error);
+            world.up.script(Script { status: Some(status), answer, ..Script::default() });
+            assert_eq!(told(API_KEY).await, (want.0, want.1.into()), "{status}, stream: {stream}");
+        }
+        // An error behind the first words is an event of the same type.
+        if stream {
+            let start = json!({ "type": "message_start", "message": { "id": "msg_1", "type": "message",
+                "role": "assistant", "model": "m", "content": [], "usage": { "input_tokens": 3, "output_tokens": 1 } } });
+            let delta = json!({ "type": "content_block_delta", "index": 0,
+                "delta": { "type": "text_delta", "text": "hi" } });
+            let error = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "no" } });
+            let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
+            let events = [start, delta, error].map(event).concat();
+            world.up.script(Script::steps(vec![Step::Text(events.clone())]));
+            let answer = world.post("/v1/messages", &body).await;
+            assert_eq!((answer.status.as_u16(), answer.text()), (200, events));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b150_a_rate_refusal_tells_how_long_to_wait() {
     let world = World::start(requests(1)).await;
     assert_eq!(world.chat(&ask("x")).await.status, 200);
@@ -326,36 +347,6 @@ async fn b048_an_option_the_client_never_sent_is_taken_back() {
     let mut body = ask_stream("x");
     body["stream_options"] = json!({ "include_usage": true });
     assert_eq!(world.chat(&body).await.status, 400);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b130_the_provider_is_asked_for_plain_bytes_and_decoded_all_the_same() {
-    let world = World::start(Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])).await;
-    let headers = [("x-api-key", API_KEY), ("accept-encoding", "br, zstd, gzip")];
-    for body in [ask("x"), ask_stream("x")] {
-        world.up.clear();
-        world.up.script(Script::output(5).gzip());
-        let answer = world.send("POST", "/v1/chat/completions", &headers, body.to_string()).await;
-        assert_eq!(answer.status, 200);
-        assert!(answer.header("content-encoding").is_none());
-        assert!(answer.text().contains("choices"));
-        assert_eq!(world.up.calls()[0].header("accept-encoding"), Some("identity"));
-    }
-    assert!(world.journal().await.iter().all(|(_, b)| b.figures == Figures::Reported));
-    let mut odd = Script::output(5);
-    odd.encodings.push("x-foo".to_owned());
-    world.up.script(odd);
-    assert_eq!(world.chat(&ask("x")).await.status, 502);
-    world.settled().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b131_streams_are_told_not_to_be_buffered() {
-    let world = World::start(requests(10)).await;
-    let answer = world.chat(&ask_stream("x")).await;
-    assert_eq!(answer.header("cache-control"), Some("no-cache, no-transform"));
-    assert_eq!(answer.header("x-accel-buffering"), Some("no"));
-    assert!(answer.header("content-type").unwrap().starts_with("text/event-stream"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -509,6 +500,36 @@ async fn b161_a_refusal_before_the_first_byte_has_its_own_status() {
     assert_eq!(answer.status, 400);
     assert_eq!(answer.header("content-type"), Some("application/json"));
     assert_eq!(answer.json()["error"]["message"], "the context is too long");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b161_a_stream_that_reaches_nobody_is_told_so_and_costs_nothing() {
+    // Nothing listens on the port; retries are part of it.
+    let world = World::start(Plan {
+        upstream: |u| u.base_url = "http://127.0.0.1:1/v1".parse().unwrap(),
+        ..Plan::with([
+            rate(key(), Measure::Requests, 10),
+            quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000),
+        ])
+    })
+    .await;
+    for stream in [false, true] {
+        let mut chat = ask("x");
+        chat["stream"] = json!(stream);
+        let answer = world.chat(&chat).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.json()["error"]["code"].as_str()),
+            (502, Some("upstream_error"))
+        );
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        let mut message = messages("x");
+        message["stream"] = json!(stream);
+        let answer = world.post("/v1/messages", &message).await;
+        assert_eq!((answer.status.as_u16(), answer.json()["type"].as_str()), (502, Some("error")));
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+    }
+    assert_eq!((world.balance(0).await, world.balance(1).await), ((0, 0), (0, 0)), "requests are given back");
+    assert!(world.journal().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,7 @@ mod ending;
 mod metrics;
 mod openai;
 mod pass;
+mod paths;
 mod res;
 mod smoke;
 mod trace;

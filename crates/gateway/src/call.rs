@@ -505,6 +505,7 @@ async fn stream(
         usage_asked: call.usage_asked,
         silence: call.upstream.config.silence_timeout,
     };
+    let shown = call.upstream.for_client(head);
     let mut relayed =
         RelayBody::new(body, decoder, relay, call.ticket, of, cut, gateway.drains(&call.upstream));
     // An error as the first event is an answer with an error status, not an empty success (B162).
@@ -516,7 +517,7 @@ async fn stream(
         Response::new(OutBody::Relay(Relayed::new(relayed, gateway.stream_opened(), call.open)));
     *response.status_mut() = status;
     let out = response.headers_mut();
-    *out = headers::for_client(head);
+    *out = shown;
     out.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     out.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     out.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
@@ -558,10 +559,13 @@ async fn buffered(
     let figures = *call.ticket.figures();
     trace::read(&call.ticket, call.surface, &bytes);
     call.ticket.end(&Outcome::buffered(&meter));
+    if call.upstream.is_named_in(&bytes) {
+        return Err(Problem::upstream("the provider's answer holds what no client may see"));
+    }
     let mut response = Response::new(OutBody::full(bytes));
     *response.status_mut() = status;
     let out = response.headers_mut();
-    *out = headers::for_client(head);
+    *out = call.upstream.for_client(head);
     figures::write(out, call.surface.dialect(), &figures, None);
     figures::write_request_id(out, request_id);
     Ok(response)

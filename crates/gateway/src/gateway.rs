@@ -165,6 +165,10 @@ impl Gateway {
         if path == screen::PATH {
             return self.malformed(&request);
         }
+        // Of HTTP/1.1 heads the screen counts the lines; HTTP/2 bounds only their bytes.
+        if request.headers().len() > self.plane.load().config.bounds.headers_max {
+            return self.refuse_head(&request, Malformed::TooMany, "the request has too many header fields");
+        }
         if let Some(problem) = pass::realtime_refused(path, request.headers()) {
             return problem.respond(dialect_of(&request), &self.request_id());
         }
@@ -202,6 +206,10 @@ impl Gateway {
         let word = request.headers().get(screen::REASON).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let (why, text) =
             Malformed::read(word).unwrap_or((Malformed::RequestLine, "the request is malformed"));
+        self.refuse_head(request, why, text)
+    }
+
+    fn refuse_head(&self, request: &Request<Incoming>, why: Malformed, text: &str) -> Response<OutBody> {
         let status = match why {
             Malformed::TooLarge | Malformed::TooMany => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             _ => StatusCode::BAD_REQUEST,

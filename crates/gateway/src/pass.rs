@@ -215,7 +215,7 @@ impl Passage<'_> {
         let body = if body.is_end_stream() || head.method == Method::GET {
             Ahead::Whole(Outgoing::default())
         } else {
-            Ahead::Once(Box::new(Upload::new(body, max, self.plane.config.timeouts.body_silence)))
+            Ahead::Once(Box::new(Upload::new(body, max, self.plane.body_pace())))
         };
         let way = Way::Free(Some(Place { upstream, spends: self.pass.kind == Kind::Spends }));
         let admitted = self.ask(&tollbook_wire::Request::bare(dialect), &[], &head.headers, way).await?;
@@ -419,7 +419,7 @@ async fn answer(
     let mut response = Response::new(OutBody::Pass(Box::new(body)));
     *response.status_mut() = head.status;
     let out = response.headers_mut();
-    *out = headers::for_client(&head.headers);
+    *out = ready.upstream.for_client(&head.headers);
     if of.events {
         out.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
         out.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
@@ -464,10 +464,13 @@ async fn whole(
     let outcome =
         Outcome { usage, output_seen: true, anomalies: meter.anomalies, ..Outcome::bare(Ending::Complete) };
     ready.ticket.end(&outcome);
+    if ready.upstream.is_named_in(&bytes) {
+        return Err(Problem::upstream("the provider's answer holds what no client may see"));
+    }
     let mut response = Response::new(OutBody::full(bytes));
     *response.status_mut() = status;
     let out = response.headers_mut();
-    *out = headers::for_client(head);
+    *out = ready.upstream.for_client(head);
     figures::write(out, dialect, &figures, None);
     figures::write_request_id(out, request_id);
     Ok(response)

@@ -27,6 +27,11 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
+    /// What is asked of a client that sends a body.
+    pub(crate) fn body_pace(&self) -> Pace {
+        pace(&self.config)
+    }
+
     /// The first one. Builds the upstreams' clients; nothing is connected yet.
     pub(crate) fn new(config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
         let bounds = config.bounds;

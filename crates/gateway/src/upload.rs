@@ -1,6 +1,6 @@
 //! A client's body on its way upstream, never held as a whole.
 //!
-//! Bounded in size and in silence. Its progress is seen from outside, so that the time limit for the answer begins when
+//! Bounded in size, in silence and in slowness. Its progress is seen from outside, so that the time limit for the answer begins when
 //! the body has ended, and an upstream that stops taking it is noticed. A body that fails is never sent as a whole one:
 //! the request upstream is broken off.
 
@@ -15,6 +15,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
+
+use crate::pace::{Debt, Pace};
 
 /// Why a body failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,15 +65,16 @@ impl Progress {
 pub(crate) struct Upload {
     body: Incoming,
     left: u64,
-    silence: Duration,
+    pace: Pace,
+    debt: Debt,
     timer: Pin<Box<Sleep>>,
     progress: Arc<Progress>,
 }
 
 impl Upload {
-    pub(crate) fn new(body: Incoming, max: u64, silence: Duration) -> Self {
-        let timer = Box::pin(tokio::time::sleep(silence));
-        Self { body, left: max, silence, timer, progress: Arc::new(Progress::new()) }
+    pub(crate) fn new(body: Incoming, max: u64, pace: Pace) -> Self {
+        let timer = Box::pin(tokio::time::sleep(pace.patience));
+        Self { body, left: max, pace, debt: Debt::default(), timer, progress: Arc::new(Progress::new()) }
     }
 
     pub(crate) fn progress(&self) -> Arc<Progress> {
@@ -94,12 +97,18 @@ impl Body for Upload {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                let now = Instant::now();
+                self.debt.wait(now);
+                if self.debt.is_due(now, self.pace) {
+                    return Poll::Ready(Some(Err(self.fail(UploadError::Timeout))));
+                }
+                let deadline = now + self.pace.patience.saturating_sub(self.debt.owed(now));
+                self.timer.as_mut().reset(deadline);
                 ready!(self.timer.as_mut().poll(cx));
-                return Poll::Ready(Some(Err(self.fail(UploadError::Timeout))));
+                // It is due now; the next turn of the loop says so.
+                continue;
             };
             self.progress.mark();
-            let deadline = Instant::now() + self.silence;
-            self.timer.as_mut().reset(deadline);
             match frame {
                 None => return Poll::Ready(None),
                 Some(Err(_)) => return Poll::Ready(Some(Err(self.fail(UploadError::Cut)))),
@@ -111,6 +120,8 @@ impl Body for Upload {
                         return Poll::Ready(Some(Err(self.fail(UploadError::TooLarge))));
                     };
                     self.left = left;
+                    let pace = self.pace;
+                    self.debt.pay(Instant::now(), data.len(), pace);
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
             }

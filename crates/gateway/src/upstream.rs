@@ -159,7 +159,21 @@ impl Upstream {
     pub(crate) fn is_named_in(&self, text: &[u8]) -> bool {
         let Some(api_key) = &self.config.api_key else { return false };
         let key = api_key.expose_secret().as_bytes();
-        !key.is_empty() && text.windows(key.len()).any(|window| window == key)
+        !key.is_empty() && memchr::memmem::find(text, key).is_some()
+    }
+
+    /// An answer's headers as the client may see them.
+    pub(crate) fn for_client(&self, head: &HeaderMap) -> HeaderMap {
+        let mut out = headers::for_client(head);
+        let names: Vec<HeaderName> = out
+            .iter()
+            .filter(|(_, value)| self.is_named_in(value.as_bytes()))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in names {
+            out.remove(name);
+        }
+        out
     }
 
     fn uri(&self, path: &str, query: Option<&str>) -> Option<Uri> {

@@ -29,6 +29,21 @@ pub(crate) fn raw(world: &World, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// Sends a head and then a chunk of one byte at a time, until there is an answer or 10 s are over.
+pub(crate) fn trickle(world: &World, head: &str) -> String {
+    let mut socket = std::net::TcpStream::connect(world.addr).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    socket.write_all(head.as_bytes()).unwrap();
+    let mut out = Vec::new();
+    for _ in 0..200 {
+        if !out.is_empty() || socket.write_all(b"1\r\nx\r\n").is_err() {
+            break;
+        }
+        let _ = socket.read_to_end(&mut out);
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b133_an_edited_body_has_its_own_length() {
     let world = World::start(requests(10)).await;
@@ -615,6 +630,14 @@ async fn our_credential_is_shown_to_no_client() {
         assert!(!answer.text().contains("provider-secret"), "{}", answer.text());
         assert!(answer.header("x-tollbook-reset").is_none());
     }
+    let answers = |text: &str| json!({"choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}});
+    world.up.script(Script::json(200, answers("fine")).header("x-debug", "Bearer provider-secret"));
+    let answer = world.chat(&ask("x")).await;
+    assert_eq!((answer.status.as_u16(), answer.header("x-debug")), (200, None));
+    world.up.script(Script::json(200, answers("the key is provider-secret")));
+    let answer = world.chat(&ask("x")).await;
+    assert_eq!(answer.status, 502);
+    assert!(!answer.text().contains("provider-secret"), "{}", answer.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -288,6 +288,8 @@ async fn uploads_are_bounded_in_size_and_silence() {
     let answer =
         tokio::task::block_in_place(|| crate::edge::raw(&world, format!("{head}5\r\nhello\r\n").as_bytes()));
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive in time"), "{answer}");
+    let answer = tokio::task::block_in_place(|| crate::edge::trickle(&world, &head));
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive in time"), "{answer}");
     world.settled().await;
     assert!(
         world.up.calls_at_rest().iter().skip(1).all(|call| call.status.is_none()),

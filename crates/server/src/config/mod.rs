@@ -68,7 +68,12 @@ fn read_fields<T: DeserializeOwned>(
 fn text_of(path: &Path) -> Result<String, LoadError> {
     let name = path.display().to_string();
     let fail = |source| LoadError::Read { file: name.clone(), source };
-    let length = std::fs::metadata(path).map_err(fail)?.len();
+    let found = std::fs::metadata(path).map_err(fail)?;
+    // Opening a pipe would wait for whoever writes to it.
+    if !found.is_file() {
+        return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
+    }
+    let length = found.len();
     if length > FILE_BYTES_MAX {
         let what = format!("larger than {FILE_BYTES_MAX} bytes");
         return Err(fail(std::io::Error::new(std::io::ErrorKind::FileTooLarge, what)));

@@ -178,6 +178,15 @@ async fn a_header_list_has_the_bound_of_a_head() {
             Err(_) => assert!(!fits, "{size}"),
         }
     }
+    // The fields are counted too, as on HTTP/1.1; 100 by default.
+    for (fields, status) in [(100, 200), (101, 431)] {
+        let mut request = http::Request::get("http://gateway/healthz");
+        for field in 0..fields {
+            request = request.header(format!("x-{field}"), "a");
+        }
+        let (answer, _) = sender.send_request(request.body(()).unwrap(), true).unwrap();
+        assert_eq!(answer.await.unwrap().status(), status, "{fields} fields");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

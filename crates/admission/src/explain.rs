@@ -93,6 +93,9 @@ impl Admission {
         if request.is_some_and(|request| !bound.plan.serves(request.surface)) {
             return Err(Refused::WrongDialect(model.to_owned()));
         }
+        if bound.price.is_none() && bound.counts_cost() {
+            return Err(Refused::Unpriced(model.to_owned()));
+        }
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
         let estimate = request.map(|r| estimate::of(&bound, r));
         let demands = match &estimate {

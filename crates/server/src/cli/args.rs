@@ -132,7 +132,12 @@ pub struct KeysNew {
 #[command(after_help = "\
 Examples:
   tollbook explain --key-id web-1 --model gpt-4o --body request.json
-  tollbook explain --request 018f3c…")]
+  tollbook explain --request 018f3c…
+
+Exit codes:
+  0  it is explained, also a call that a limit would refuse
+  1  it cannot be: no such key, model or request, a model that the key may not use or that has no price, no answer
+  2  the command line is wrong")]
 pub struct Explain {
     /// The gateway's admin listener
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
@@ -144,7 +149,7 @@ pub struct Explain {
     #[arg(long, value_name = "FILE", conflicts_with = "admin_key")]
     pub admin_key_file: Option<PathBuf>,
     /// A call of this key
-    #[arg(long, required_unless_present = "request")]
+    #[arg(long)]
     pub key_id: Option<String>,
     /// … to this model; the body's if absent
     #[arg(long, requires = "key_id")]

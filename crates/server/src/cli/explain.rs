@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{Request, Uri};
+use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::value::RawValue;
@@ -22,6 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const ANSWER_MAX: usize = 64 << 20;
 
 pub(super) fn run(args: &Explain, console: &mut Console<'_>) -> Result<(), Failure> {
+    if args.key_id.is_none() && args.request.is_none() {
+        return Err(usage("explain needs one of --key-id and --request"));
+    }
     let key = key(args)?;
     let question = question(args)?;
     let asked = async {
@@ -32,7 +35,11 @@ pub(super) fn run(args: &Explain, console: &mut Console<'_>) -> Result<(), Failu
     if args.json {
         return super::json(console, &answer);
     }
-    let text = if args.request.is_some() { past(&answer) } else { future(&answer, console.colours) };
+    let text = if args.request.is_some() {
+        past(&answer)
+    } else {
+        future(&answer, args.body.is_some(), console.colours)
+    };
     console.out.write_all(text.as_bytes())?;
     Ok(())
 }
@@ -78,7 +85,7 @@ async fn ask(admin: &str, key: &str, question: String) -> anyhow::Result<Value> 
     let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
     let socket = TcpStream::connect((host.trim_matches(['[', ']']), port))
         .await
-        .with_context(|| format!("cannot reach the operator's listener at {authority}"))?;
+        .with_context(|| format!("cannot reach the operator's listener at {authority}; it is closed until admin.api_key is set, or give --admin"))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     let running = tokio::spawn(connection);
     let request = Request::post(uri.path())
@@ -95,6 +102,9 @@ async fn ask(admin: &str, key: &str, question: String) -> anyhow::Result<Value> 
     if status.is_success() {
         return Ok(answer);
     }
+    if status == StatusCode::UNAUTHORIZED {
+        bail!("the operator's key is wrong");
+    }
     let message = answer.pointer("/error/message").and_then(Value::as_str).unwrap_or("it said no more");
     bail!("{message} (status {})", status.as_u16());
 }
@@ -104,12 +114,13 @@ fn usage(message: &str) -> Failure {
 }
 
 /// What would become of a call. Writing into a string cannot fail, here and below.
-fn future(answer: &Value, colours: bool) -> String {
+fn future(answer: &Value, whole: bool, colours: bool) -> String {
     let text = |path: &str| answer.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
     let number = |path: &str| grouped(i128::from(answer.pointer(path).and_then(Value::as_u64).unwrap_or(0)));
     let names: Vec<&str> = strings(answer.get("refusing"));
     let verdict = match names.as_slice() {
-        [] => "would be admitted".to_owned(),
+        [] if whole => "would be admitted".to_owned(),
+        [] => "no limit is used up; what this call needs is unknown: give --body".to_owned(),
         names => format!("would be refused by {}", names.join(", ")),
     };
     let mut out = format!(

@@ -149,6 +149,51 @@ fn a_call_is_explained_before_and_after() {
     );
     let output = command(&["explain", "--admin", &admin, "--request", "req_none"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+
+    let says = |arguments: &[&str], code: i32, want: &str| {
+        let output = command(arguments).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(want), "{want} in {said}");
+    };
+    let of_key = ["explain", "--admin", &admin, "--key-id", "k", "--model", "m"];
+    says(&of_key, 0, "would be refused by r");
+    says(&[&of_key[..], &["--admin-key", "bad"]].concat(), 1, "tollbook: the operator's key is wrong\n");
+    says(&["explain"], 2, "explain needs one of --key-id and --request");
+    program.stop();
+    says(&of_key, 1, "; it is closed until admin.api_key is set, or give --admin");
+}
+
+#[test]
+fn what_a_call_without_its_body_needs_is_told_to_be_unknown() {
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 1 }");
+    let body = world.folder.path().join("body.json");
+    std::fs::write(&body, chat().to_string()).unwrap();
+    let admin = format!("http://{}", program.admin.unwrap());
+    let explained = |more: &[&str]| {
+        let of_key = ["explain", "--admin", &admin, "--key-id", "k"];
+        let output = command(&[&of_key[..], more].concat()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = explained(&["--model", "m"]);
+    assert!(said.contains("no limit is used up; what this call needs is unknown: give --body"), "{said}");
+    let said = explained(&["--body", body.to_str().unwrap()]);
+    assert!(said.contains("would be admitted"), "{said}");
+    program.stop();
+}
+
+#[test]
+fn a_call_that_cannot_be_priced_is_not_explained_as_admitted() {
+    let world = World::new(Duration::ZERO);
+    let path = world.write("", "{ name: b, measure: cost, period: day, ceiling: 1 }");
+    let text = std::fs::read_to_string(&path).unwrap().replace(", price: { input: 1, output: 2 }", "");
+    std::fs::write(&path, text).unwrap();
+    let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
+    let question = json!({"key_id": "k", "model": "m"});
+    let (status, answer) = program.operators("POST", "/admin/v1/explain", &question);
+    assert_eq!((status, &answer["error"]["code"]), (422, &json!("unpriced")), "{answer}");
     program.stop();
 }
 

@@ -84,6 +84,14 @@ pub struct Leg {
     pub limits: Vec<Limit>,
 }
 
+impl Leg {
+    /// The call can cost this account nothing: its model's price is 0, or it has no output where only output counts.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.base == 0 && self.worst == 0 && (self.per_output == 0 || self.cap == 0)
+    }
+}
+
 /// Hold the demand of one call on every leg, all or nothing (L1).
 #[derive(Clone, Debug)]
 pub struct Reserve {

@@ -47,6 +47,7 @@ macro_rules! engine_suite {
     ($factory:expr) => {
         $crate::engine_suite_cases!($factory, rules:
             l01_all_legs_or_none
+            l01_what_is_free_has_room_on_a_spent_account
             l01_a_denial_opens_no_account
             l01_a_limit_may_count_denials
             l02_a_repeat_gets_the_first_answer

@@ -28,6 +28,23 @@ pub fn l01_all_legs_or_none(factory: Factory) {
     );
 }
 
+pub fn l01_what_is_free_has_room_on_a_spent_account(factory: Factory) {
+    let legs = |demand| [daily("t:cost", Measure::Cost, 100, demand), tpm("k:tpm", 100, demand)];
+    check(
+        factory,
+        vec![
+            (0, Do::Reserve(call(1, legs(60))), Want::Admit),
+            (0, settle(1, [250, 250]), Want::Met(Met::Held)),
+            (0, Do::Reserve(call(2, legs(1))), Want::Spent(0, D)),
+            (0, Do::Reserve(call(3, legs(0))), Want::Holds(vec![0, 0])),
+            (0, settle(3, [0, 0]), Want::Met(Met::Held)),
+            (0, Do::Balance("t:cost"), Want::Is(250, 0)),
+            // An output that may cost something asks for nothing yet; nothing says that it stays free.
+            (0, Do::Reserve(call(4, [tpm("k:tpm", 100, 0).output(50).expecting(0)])), Want::Firm(0, 61 * S)),
+        ],
+    );
+}
+
 pub fn l01_a_denial_opens_no_account(factory: Factory) {
     check(
         factory,

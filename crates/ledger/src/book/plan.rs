@@ -36,6 +36,8 @@ pub(super) struct Standing {
     pub(super) held: i64,
     /// What the leg adds to held or posted.
     pub(super) fresh: u64,
+    /// Whatever the call does, it costs nothing here.
+    pub(super) free: bool,
     /// `requests` that an earlier attempt has posted.
     pub(super) carried: u64,
     /// What an ending attempt posts to the current bucket in the same step.
@@ -116,6 +118,7 @@ impl Book {
             posted: spot.posted.saturating_add(signed(old.posted)),
             held: spot.held.saturating_sub(signed(old.held)),
             fresh: decided - old.carried,
+            free: leg.is_free(),
             carried: old.carried,
             extra: old.posted,
             ceiling: asks.ceiling,
@@ -204,10 +207,12 @@ impl Standing {
         self.carried + self.fresh
     }
 
-    /// Requests that an earlier attempt has posted ask for nothing more.
+    /// Requests that an earlier attempt has posted ask for nothing more, and what is free asks for nothing at all: both
+    /// have room on an account that is overdrawn. A call that may still cost something has none, though it asks for 0 now.
     #[inline]
     fn lacks_room(&self, ceiling: u64) -> bool {
-        (self.fresh > 0 || self.carried == 0) && (self.total() > signed(ceiling) || self.demand() > ceiling)
+        let asks = self.fresh > 0 || (self.carried == 0 && !self.free);
+        asks && (self.total() > signed(ceiling) || self.demand() > ceiling)
     }
 
     fn lacks_room_of_shadow(&self, limits: &[Limit]) -> bool {

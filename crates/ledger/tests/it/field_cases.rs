@@ -297,3 +297,30 @@ fn b187_a_call_that_crosses_midnight() {
         ",
     );
 }
+
+#[test]
+fn b252_what_is_free_passes_a_spent_budget() {
+    over_book(
+        "
+        leg bud  cost     day  hard 100 worst
+        leg life cost     life hard 100 worst
+        leg tok  tokens   61x1 soft 100
+        leg rpm  requests 61x1 soft 2
+        0  reserve 1 bud=60:60 life=60:60 tok=60 => admit 60 60 60
+        1  settle 1 250 250 250                  => held
+        1  book bud                              => posted 250 held 0
+        2  reserve 2 bud=0:0 life=0:0 tok=0      => admit 0 0 0
+        2  book bud                              => posted 250 held 0
+        # What may cost something has no room, though it asks for nothing yet.
+        3  reserve 3 bud=0:1                     => deny bud spent
+        3  reserve 3 tok=0:1                     => deny tok busy
+        3  reserve 3 tok=0+0^9:0                 => deny tok busy
+        # Free on one account is not free on another, and a request is never free.
+        4  reserve 4 bud=0:0 rpm                 => admit 0 0
+        4  reserve 5 bud=0:0 rpm                 => admit 0 0
+        4  reserve 6 bud=0:0 rpm                 => deny rpm busy
+        5  settle 2 0 0 0                        => held
+        5  book bud                              => posted 250 held 0
+        ",
+    );
+}

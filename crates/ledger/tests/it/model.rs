@@ -318,7 +318,8 @@ impl Model {
             let held = self.held(leg.account, place) - off.held;
             let total = posted + held + fresh;
             let blocked = |limit: &Limit| {
-                (fresh > 0 || part.carried == 0)
+                let free = (leg.base, leg.per_output * leg.cap, leg.worst) == (0, 0, 0);
+                (fresh > 0 || (part.carried == 0 && !free))
                     && (part.decided > limit.ceiling || total > i64::try_from(limit.ceiling).unwrap())
             };
             for limit in enforced(leg).into_iter().filter(blocked) {

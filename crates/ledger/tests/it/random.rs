@@ -64,14 +64,20 @@ impl Demand {
             Shape::Quota => Periods::Calendar([start - 60, start, start + 60, start + 120]),
             _ => Periods::None,
         };
+        // 0: no price at all, free if there is no worst case either; 1: the output alone has one.
+        let (base, per_output) = match self.base {
+            0 => (0, 0),
+            1 => (0, 900),
+            base => (base * 700, 900),
+        };
         let (own, prior) = (EstimatorId(self.base % 3), EstimatorId(7));
         Leg {
             account: account(self.account),
             measure,
             shape,
             periods,
-            base: if counts_calls { 1_000 } else { self.base * 700 },
-            per_output: if counts_calls { 0 } else { 900 },
+            base: if counts_calls { 1_000 } else { base },
+            per_output: if counts_calls { 0 } else { per_output },
             cap: self.cap,
             worst: if counts_calls { 1 } else { self.worst },
             estimator: if self.learns {
@@ -124,8 +130,10 @@ fn limit(flags: bool) -> impl Strategy<Value = Limit> {
 
 fn demand(flags: bool) -> impl Strategy<Value = Demand> {
     let limits = prop::collection::vec(limit(flags), 1..4);
-    (0..ACCOUNTS.len(), 0_u64..60, 0_u64..60, 0_u64..90, 0_u64..90, any::<bool>(), any::<bool>(), limits)
-        .prop_map(|(account, base, output, cap, worst, learns, refund_failed, limits)| Demand {
+    let base = || prop_oneof![1 => Just(0_u64), 1 => Just(1_u64), 8 => 2_u64..60];
+    let worst = || prop_oneof![1 => Just(0_u64), 2 => 0_u64..90];
+    (0..ACCOUNTS.len(), base(), 0_u64..60, 0_u64..90, worst(), any::<bool>(), any::<bool>(), limits).prop_map(
+        |(account, base, output, cap, worst, learns, refund_failed, limits)| Demand {
             account,
             base,
             output,
@@ -134,7 +142,8 @@ fn demand(flags: bool) -> impl Strategy<Value = Demand> {
             learns,
             refund_failed,
             limits,
-        })
+        },
+    )
 }
 
 /// Legs of different accounts. Without `flags`: no shadow and no counted denial.

@@ -120,9 +120,10 @@ impl Auditor {
         let ceiling = speaking.iter().map(|limit| limit.ceiling).min().unwrap_or(0);
         let standing = Standing { posted, held, fresh, ceiling, enforced: !enforced.is_empty(), end };
         let nothing_more = is_requests && fresh == 0 && carried > 0;
+        let is_free = leg.base == 0 && leg.worst == 0 && leg.per_output.min(leg.cap) == 0;
         let has_no_room = |limit: &Limit| {
             let total = posted + held + fresh.cast_signed();
-            !nothing_more && (total > limit.ceiling.cast_signed() || decided > limit.ceiling)
+            !nothing_more && !is_free && (total > limit.ceiling.cast_signed() || decided > limit.ceiling)
         };
         for limit in enforced.iter().filter(|limit| has_no_room(limit)) {
             let why = why(now, leg, account, &standing, (decided, extra), limit);

@@ -266,7 +266,13 @@ impl RelayBody {
             }
         }
         self.ready.extend(self.scratch.drain(..));
-        let told = if self.client_left { Ending::ClientGone } else { ending };
+        // What ended in order and was no stream at all is the provider's failure, like an error under a 200.
+        let no_stream = how == Ending::Complete && self.relay.meter().events == 0;
+        let told = match ending {
+            _ if self.client_left => Ending::ClientGone,
+            Ending::Truncated if no_stream => Ending::UpstreamError,
+            other => other,
+        };
         self.close(ticket, told);
         Poll::Ready(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tollbook_mock_upstream::{Generate, Script};
 use tollbook_policy::{EstimatorChoice, Hold, Measure, PeriodKind, Strictness};
+use tollbook_telemetry::labels::{Denial, Measure as Counted, Side};
 
 use crate::world::{Answer, OTHER_API_KEY, Plan, World, ask, concurrency, key, project, quota, rate, tenant};
 
@@ -58,14 +59,31 @@ async fn b002_a_budget_is_not_passed_by_a_burst() {
     // The worst case: about 30 of input and 50 of output at 10,000 each stays under one budget, two do not fit.
     let mut body = ask("hello");
     body["max_tokens"] = json!(60);
-    world.up.set_default(Script::output(40).head_after_ms(30));
-    let answers = burst(&world, 20, &body).await;
+    world.up.set_default(Script::output(40));
+    world.up.hold_until_released();
+    let sent = {
+        let (world, body) = (Arc::clone(&world), body.clone());
+        tokio::spawn(async move { burst(&world, 20, &body).await })
+    };
+    let busy = (Side::Tenant, Counted::Cost, Denial::Busy);
+    world.until("19 are refused", || world.metrics.admission_denied.get(busy) == 19).await;
+    world.up.release();
+    let answers = sent.await.unwrap();
     assert_eq!((count(&answers, 200), count(&answers, 429)), (1, 19));
+    // A hold stands in their way, which may free what it holds: to wait is worth it.
     for refused in answers.iter().filter(|a| a.status == 429) {
-        assert!(refused.json()["error"]["code"].is_string());
+        assert_eq!(refused.json()["error"]["code"], "rate_limit_exceeded");
+        assert!(refused.header("retry-after").is_some());
     }
+    assert_eq!(world.up.calls().len(), 1);
     let (posted, held) = world.balance(0).await;
-    assert!(posted <= 1_000_000 && held == 0, "{posted} {held}");
+    assert!((400_000..=500_000).contains(&posted) && held == 0, "{posted} {held}");
+    // What is posted stays: what does not fit beside it is refused for the day, what does is admitted.
+    let spent = world.chat(&body).await;
+    assert_eq!((spent.status.as_u16(), &spent.json()["error"]["code"]), (429, &json!("insufficient_quota")));
+    body["max_tokens"] = json!(30);
+    assert_eq!(world.chat(&body).await.status, 200);
+    assert!(world.balance(0).await.0 <= 1_000_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -166,26 +166,50 @@ async fn b147_an_error_under_a_200_is_an_error() {
         ..Plan::with([quota(key(), Measure::Tokens, PeriodKind::Day, 1_000_000)])
     })
     .await;
-    let error = json!({ "error": { "message": "no", "type": "server_error", "code": null } });
+    let error = |kind: &str| json!({ "error": { "message": "no", "type": kind, "code": null } });
+    let html = |status| Script {
+        status: Some(status),
+        ..Script::steps(vec![Step::Text("<html>busy</html>".into())]).header("content-type", "text/html")
+    };
+    let mut calls = 0;
     for body in [ask("x"), ask_stream("x")] {
-        world.up.script(Script::json(200, error.clone()));
-        let answer = world.chat(&body).await;
-        assert!(answer.status.as_u16() >= 500, "{}", answer.status);
-        assert_eq!(answer.header("content-type"), Some("application/json"));
-        world.up.script(Script::steps(vec![]));
-        assert_eq!(world.chat(&body).await.status, 502);
+        for (script, status) in [
+            (Script::json(200, error("server_error")), 503),
+            (Script::json(200, error("invalid_request_error")), 502),
+            (Script::json(500, error("server_error")), 502),
+            (html(200), 502),
+            (html(429), 429),
+            (Script::steps(vec![]), 502),
+        ] {
+            let what = format!("{script:?} asked by {body}");
+            world.up.script(script);
+            let answer = world.chat(&body).await;
+            calls += 1;
+            assert_eq!(answer.status, status, "{what}: {}", answer.text());
+            assert_eq!(answer.header("content-type"), Some("application/json"), "{what}");
+            assert!(answer.json()["error"]["message"].is_string(), "{what}");
+            world.settled().await;
+            assert_eq!(world.balance(0).await, (0, 0), "{what}");
+        }
     }
-    world.up.script(
-        Script::steps(vec![Step::Text("<html>busy</html>".into())]).header("content-type", "text/html"),
-    );
-    world.settled().await;
-    let refused = Script { status: Some(429), ..Script::steps(vec![Step::Text("<html>busy</html>".into())]) };
-    world.up.clear();
-    world.up.set_default(refused.header("content-type", "text/html"));
-    drop(world.chat(&ask("x")).await);
-    let answer = world.chat(&ask("x")).await;
-    assert_eq!(answer.status, 429);
-    assert!(answer.json()["error"]["message"].is_string());
+    assert_eq!(world.up.calls().len(), calls);
+}
+
+/// Text that is special to a vocabulary is text, however the input is counted: by its bytes, or exactly near a limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b108_special_words_are_forwarded_unchanged() {
+    let text = "<|endoftext|> <|im_start|>user<|im_end|> <|fim_prefix|> <|endofprompt|>".repeat(20);
+    for ceiling in [1_000_000, 2_500] {
+        let limit = quota(key(), Measure::Tokens, PeriodKind::Day, ceiling);
+        let world = World::start(Plan::with([limit])).await;
+        for (path, model) in [("/v1/chat/completions", "gpt"), ("/v1/messages", "claude")] {
+            let body = json!({ "model": model, "max_tokens": 40, "messages": [{ "role": "user", "content": text }] });
+            let answer = world.post(path, &body).await;
+            assert_eq!(answer.status, 200, "{path} under {ceiling}: {}", answer.text());
+            let call = world.up.calls_at_rest().pop().unwrap();
+            assert_eq!(call.json()["messages"], body["messages"]);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,6 +16,10 @@ mod bad;
 mod doors;
 mod edge;
 mod ending;
+/// The engine that admission's own tests take away.
+#[path = "../../../admission/tests/it/flaky.rs"]
+mod flaky;
+mod free;
 mod metrics;
 mod openai;
 mod pass;

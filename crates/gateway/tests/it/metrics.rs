@@ -175,7 +175,7 @@ async fn the_scrape_adds_up_with_the_journal() {
     assert_eq!(scrape.sum("engine_failures_total", &[]), 0);
 
     // The engine keeps nothing live, and remembers what it has ended.
-    let stats = world.engine.stats();
+    let stats = world.engine.inner.stats();
     let admitted = scrape.sum("admission_admitted_total", &[]);
     assert_eq!((stats.live, stats.tombstones), (0, admitted));
     assert!(stats.accounts >= 5, "{}", stats.accounts);

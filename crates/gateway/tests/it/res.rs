@@ -6,8 +6,9 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tollbook_mock_upstream::{Generate, Script, Step, UsageMode};
-use tollbook_policy::{EstimatorChoice, Measure, PeriodKind};
+use tollbook_policy::{EstimatorChoice, Measure, PeriodKind, Scope, Subject};
 use tollbook_store::{Ending, Figures};
+use tollbook_telemetry::labels::Surface;
 
 use crate::world::{Plan, World, ask, ask_stream, concurrency, key, quota, rate, tenant, used};
 
@@ -146,23 +147,122 @@ async fn b024_a_stream_lowers_its_hold_to_the_truth() {
     assert_eq!(world.balance(0).await, (2_000, 0));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b025_usage_and_reset_at_one_moment_settle_once() {
-    let world = World::start(wide()).await;
+/// Content, then the usage of 30 + 7, then a reset, as near to each other as sockets allow.
+fn usage_then_reset(between: Vec<Step>) -> Script {
     let usage = json!({ "prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37 });
     let chunk = format!("data: {}\n\n", json!({ "choices": [], "usage": usage }));
     let content = r#"data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}"#;
-    for _ in 0..20 {
-        world.up.script(Script::steps(vec![
-            Step::Text(format!("{content}\n\n")),
-            Step::Usage { text: chunk.clone(), usage: usage.clone() },
-            Step::Reset,
-        ]));
-        drop(world.chat(&ask_stream("x")).await);
+    let mut steps = vec![Step::Text(format!("{content}\n\n"))];
+    steps.extend(between);
+    steps.push(Step::Usage { text: chunk, usage });
+    steps.push(Step::Reset);
+    Script::steps(steps).ignore_disconnect()
+}
+
+/// The client leaves within the same instants in which the usage comes and the connection is reset, earlier and later
+/// from one call to the next.
+async fn race_usage_reset_and_leaving(world: &World, calls: usize) {
+    for call in 0..calls {
+        world.up.script(usage_then_reset(vec![Step::DelayMs(1)]));
+        let mut response = world.open_stream("/v1/chat/completions", &ask_stream("x")).await;
+        assert!(response.body_mut().frame().await.unwrap().is_ok());
+        // 0 to 2 ms, across the moment at which the other two happen.
+        let leaving =
+            std::time::Instant::now() + Duration::from_micros(u64::try_from(call % 41).unwrap() * 50);
+        while std::time::Instant::now() < leaving {
+            tokio::task::yield_now().await;
+        }
+        drop(response);
     }
     world.settled().await;
-    assert_eq!(world.balance(2).await, (20 * 37, 0));
-    assert_eq!(world.journal().await.len(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b025_usage_reset_and_a_leaving_client_settle_once() {
+    const CALLS: usize = 205;
+    // The provider is read to its usage whoever leaves: it is charged whatever came first.
+    let world = World::start(Plan { upstream: |u| u.drains = true, ..wide() }).await;
+    race_usage_reset_and_leaving(&world, CALLS).await;
+    let journal = world.journal().await;
+    assert_eq!(journal.len(), CALLS);
+    assert!(journal.iter().all(|(record, entry)| record.seq == 0 && entry.figures == Figures::Reported));
+    assert!(journal.iter().any(|(_, entry)| entry.ending == Ending::ClientGone), "some left first");
+    assert_eq!(world.balance(0).await.0, i64::try_from(CALLS).unwrap());
+    assert_eq!(world.balance(2).await, (i64::try_from(CALLS * 37).unwrap(), 0));
+
+    // Without, either end may win, and what is charged is what that one entry says.
+    let world = World::start(wide()).await;
+    race_usage_reset_and_leaving(&world, CALLS).await;
+    let journal = world.journal().await;
+    assert_eq!(journal.len(), CALLS);
+    let total: i64 = journal.iter().map(|(_, entry)| entry.usage.input + entry.usage.output).sum();
+    assert_eq!(world.balance(2).await, (total, 0));
+    for (_, entry) in &journal {
+        let used = entry.usage.input + entry.usage.output;
+        assert!(used > 0 && (entry.figures != Figures::Reported || used == 37), "{entry:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b025_an_error_event_and_then_a_finish_with_usage_settle_once() {
+    let world = World::start(Plan { upstream: |u| u.retries = 0, ..wide() }).await;
+    let error = r#"data: {"error":{"message":"overloaded","type":"server_error","code":null}}"#;
+    for _ in 0..20 {
+        world.up.script(usage_then_reset(vec![Step::Text(format!("{error}\n\n"))]));
+        let text = world.chat(&ask_stream("x")).await.text();
+        assert!(text.contains("overloaded") && !text.contains("[DONE]"), "{text}");
+    }
+    let event = |name: &str, data: Value| Step::Text(format!("event: {name}\ndata: {data}\n\n"));
+    let body = json!({ "model": "claude", "max_tokens": 50, "stream": true, "messages": [{ "role": "user", "content": "hi" }] });
+    for _ in 0..20 {
+        world.up.script(Script::steps(vec![
+            event(
+                "message_start",
+                json!({ "type": "message_start", "message": { "id": "m", "usage": { "input_tokens": 30, "output_tokens": 1 } } }),
+            ),
+            event("content_block_delta", json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "hi" } })),
+            event("error", json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } })),
+            event("message_delta", json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 7 } })),
+            event("message_stop", json!({ "type": "message_stop" })),
+        ]));
+        assert!(world.post("/v1/messages", &body).await.text().contains("overloaded_error"));
+    }
+    world.settled().await;
+    let journal = world.journal().await;
+    assert_eq!(journal.len(), 40);
+    assert!(journal.iter().all(|(_, e)| (e.figures, e.ending) == (Figures::Reported, Ending::UpstreamError)));
+    assert_eq!(world.balance(0).await, (40, 0));
+    assert_eq!(world.balance(2).await, (40 * 37, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b019_a_pool_that_refuses_gives_the_slot_back() {
+    let pool = Scope::One(Subject::Pool { pool: "openai/gpt".into() });
+    let world =
+        Arc::new(World::start(Plan::with([concurrency(key(), 2), rate(pool, Measure::Requests, 0)])).await);
+    for _ in 0..5 {
+        let refused = world.chat(&ask("x")).await;
+        assert!(matches!(refused.status.as_u16(), 413 | 429 | 503), "{refused:?}");
+        assert_eq!(world.balance(0).await, (0, 0), "the slot is free before the refusal is told");
+    }
+    assert_eq!(world.up.calls().len(), 0);
+    world.up.hold_until_released();
+    let body =
+        json!({ "model": "claude", "max_tokens": 50, "messages": [{ "role": "user", "content": "x" }] });
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            let (world, body) = (Arc::clone(&world), body.clone());
+            tokio::spawn(async move { world.post("/v1/messages", &body).await.status })
+        })
+        .collect();
+    world.until("both are at the provider", || world.up.totals().in_flight == 2).await;
+    assert_eq!(world.post("/v1/messages", &body).await.status, 429, "there are two slots");
+    world.up.release();
+    for call in calls {
+        assert_eq!(call.await.unwrap(), 200);
+    }
+    assert_eq!(world.balance(0).await, (0, 0));
+    assert_eq!(world.metrics.calls_in_flight.get((Surface::Messages,)), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,7 +338,7 @@ async fn b039_a_buffered_call_is_awaited_after_its_client_left() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b040_a_buffered_call_that_never_ends_is_charged_as_held() {
-    let limit = quota(key(), Measure::OutputTokens, PeriodKind::Day, 100_000);
+    let limit = quota(key(), Measure::OutputTokens, PeriodKind::Day, 90_000);
     let world = World::start(short_silence(Plan::with([limit]))).await;
     world.up.script(Script::default().head_after_ms(600_000));
     let mut body = ask("x");
@@ -246,8 +346,15 @@ async fn b040_a_buffered_call_that_never_ends_is_charged_as_held() {
     assert_eq!(world.chat(&body).await.status, 504);
     assert_eq!(world.balance(0).await, (50_000, 0));
     assert_eq!(last_entry(&world).await.0, Figures::Unknown);
-    // A later identical call sees that.
-    assert_eq!(world.chat(&body).await.status, 200);
+    // A later identical call sees that: what is left of the quota is less than it asks for.
+    let refused = world.chat(&body).await;
+    assert_eq!(
+        (refused.status.as_u16(), &refused.json()["error"]["code"]),
+        (429, &json!("insufficient_quota"))
+    );
+    assert_eq!(world.up.calls().len(), 1);
+    body["max_tokens"] = json!(30_000);
+    assert_eq!(world.chat(&body).await.status, 200, "a smaller one still fits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,6 +31,7 @@ use tollbook_telemetry::trace::{Tracer, TracerSettings};
 use tollbook_wire::{Dialect, Surfaces};
 
 use crate::authority::Authority;
+use crate::flaky::Flaky;
 
 pub(crate) const API_KEY: &str = "tb_test_key";
 pub(crate) const OTHER_API_KEY: &str = "tb_other_key";
@@ -42,6 +43,8 @@ pub(crate) struct Plan {
     /// All of the model's dialect if absent.
     pub(crate) surfaces: Option<Surfaces>,
     pub(crate) priced: bool,
+    /// The model `claude` has the price 0.
+    pub(crate) claude_is_free: bool,
     pub(crate) settings: Settings,
     pub(crate) config: fn(&mut Config),
     pub(crate) upstream: fn(&mut Upstream),
@@ -73,6 +76,7 @@ impl Default for Plan {
             facts: ModelFacts::guessed("gpt-4o"),
             surfaces: None,
             priced: true,
+            claude_is_free: false,
             settings: Settings::default(),
             config: |_| (),
             upstream: |_| (),
@@ -117,7 +121,7 @@ pub(crate) struct World {
     pub(crate) up: MockUpstream,
     pub(crate) addr: std::net::SocketAddr,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) engine: Arc<MemoryEngine>,
+    pub(crate) engine: Arc<Flaky>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) stop: watch::Sender<bool>,
@@ -158,7 +162,7 @@ impl World {
     pub(crate) async fn start(plan: Plan) -> Self {
         let up = MockUpstream::start().await.unwrap();
         let options = Options { background: false, ..Options::default() };
-        let engine = Arc::new(MemoryEngine::open(None, options).unwrap().engine);
+        let engine = Arc::new(Flaky::new(MemoryEngine::open(None, options).unwrap().engine));
         let metrics = Arc::new(Metrics::new());
         let snapshot = Arc::new(snapshot(&plan));
         let dynamic: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
@@ -354,6 +358,7 @@ impl World {
 fn client(via: Via, authority: Option<&Authority>, kept: usize) -> WorldClient {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
+    http.set_nodelay(true);
     let roots = authority.map_or_else(RootCertStore::empty, Authority::roots);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -436,6 +441,12 @@ fn snapshot(plan: &Plan) -> Snapshot {
     let mut prices = PriceBook { version: 1, models: BTreeMap::new(), default: None };
     if plan.priced {
         prices.default = Some(fixture_price());
+    }
+    if plan.claude_is_free {
+        let nothing = || Some("0".to_owned());
+        let rates = RatesDraft { input: nothing(), output: nothing(), ..RatesDraft::default() };
+        let free = Price::new(&PriceDraft { rates, ..PriceDraft::default() }).unwrap();
+        prices.models.insert("claude".to_owned(), free);
     }
     Snapshot { generation: 1, catalog, prices, models, api_key_hash: hash }
 }

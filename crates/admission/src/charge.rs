@@ -62,9 +62,10 @@ pub(crate) fn of(open: &Open, outcome: &Outcome) -> (Charge, bool) {
 fn ending(open: &Open, outcome: &Outcome) -> pricing::Ending {
     match outcome.ending {
         Ending::NeverSent => pricing::Ending::NeverSent,
-        Ending::Complete => pricing::Ending::Complete,
         Ending::UpstreamError if !outcome.output_seen => pricing::Ending::ProviderError,
-        _ if outcome.blind && !open.stream => pricing::Ending::CutBuffered,
+        // Of an answer that came and cannot be read what was held stands, also of a stream (B130).
+        _ if outcome.blind && (outcome.output_seen || !open.stream) => pricing::Ending::CutBuffered,
+        Ending::Complete => pricing::Ending::Complete,
         _ => pricing::Ending::CutStream,
     }
 }

@@ -56,6 +56,11 @@ impl Outcome {
         Self { blind: true, ..Self::bare(ending) }
     }
 
+    /// An answer came that cannot be read: what it used stands in it, and nobody here can tell.
+    pub fn unreadable(ending: Ending) -> Self {
+        Self { blind: true, output_seen: true, ..Self::bare(ending) }
+    }
+
     /// A complete answer that was read whole.
     pub fn buffered(meter: &BodyMeter) -> Self {
         Self {

@@ -21,6 +21,7 @@ use crate::headers::{self, Shown};
 use crate::intake::{IntakeError, Share, Taken};
 use crate::open::OpenStream;
 use crate::outgoing::Outgoing;
+use crate::pass_body::{PassBody, PassOf};
 use crate::plane::Plane;
 use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
@@ -441,6 +442,14 @@ pub(crate) enum CollectError {
 }
 
 impl CollectError {
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            Self::Timeout => Outcome::buffered_cut(Ending::Timeout),
+            Self::Cut => Outcome::buffered_cut(Ending::Reset),
+            Self::TooLarge | Self::Encoding => Outcome::unreadable(Ending::Reset),
+        }
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Timeout => "the provider fell silent in mid-answer",
@@ -493,8 +502,7 @@ async fn stream(
     request_id: &Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
     let Ok(decoder) = Decoder::new(encoding) else {
-        call.ticket.end(&Outcome::buffered_cut(Ending::Reset));
-        return Err(Problem::upstream("the provider answered in an encoding that is not understood"));
+        return unreadable(gateway, call, status, head, body, request_id);
     };
     let drops_usage = call.surface.has_usage_option() && !call.usage_asked;
     let relay = StreamRelay::new(call.surface, drops_usage);
@@ -504,6 +512,8 @@ async fn stream(
         surface: call.surface,
         usage_asked: call.usage_asked,
         silence: call.upstream.config.silence_timeout,
+        patience: call.upstream.config.event_timeout,
+        keepalive: call.plane.config.timeouts.keepalive,
     };
     let shown = call.upstream.for_client(head);
     let mut relayed =
@@ -519,9 +529,53 @@ async fn stream(
     let out = response.headers_mut();
     *out = shown;
     out.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    unbuffered(out);
+    figures::write(out, call.surface.dialect(), &figures, None);
+    figures::write_request_id(out, request_id);
+    Ok(response)
+}
+
+/// Whatever stands between here and the client is asked to hold nothing back.
+pub(crate) fn unbuffered(out: &mut HeaderMap) {
     out.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     out.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    figures::write(out, call.surface.dialect(), &figures, None);
+}
+
+/// A stream in a coding that is not understood: the client, who may understand it, gets the bytes; what was held stands
+/// (B130). Where a hard limit would have to end it in the middle it is not relayed, since that limit could not be kept.
+fn unreadable(
+    gateway: &Arc<Gateway>,
+    call: Admitted,
+    status: StatusCode,
+    head: &HeaderMap,
+    body: Incoming,
+    request_id: &Arc<str>,
+) -> Result<Response<OutBody>, Problem> {
+    if call.ticket.is_bounded() {
+        call.ticket.end(&Outcome::unreadable(Ending::Reset));
+        return Err(Problem::upstream("the provider answered in an encoding that is not understood"));
+    }
+    tracing::warn!(upstream = %call.upstream.config.name, "a stream in an encoding that is not understood is relayed unread");
+    let figures = *call.ticket.figures();
+    let of = PassOf {
+        dialect: call.surface.dialect(),
+        events: false,
+        metered: false,
+        unread: true,
+        silence: call.upstream.config.silence_timeout,
+    };
+    let cut = Cut::new(gateway.cut_signal());
+    let open = (gateway.stream_opened(), call.open);
+    let body = PassBody::new(body, Decoder::Identity, call.ticket, of, cut, open);
+    let mut response = Response::new(OutBody::Pass(Box::new(body)));
+    *response.status_mut() = status;
+    let out = response.headers_mut();
+    *out = call.upstream.for_client(head);
+    for coding in head.get_all(header::CONTENT_ENCODING) {
+        out.append(header::CONTENT_ENCODING, coding.clone());
+    }
+    unbuffered(out);
+    figures::write(out, of.dialect, &figures, None);
     figures::write_request_id(out, request_id);
     Ok(response)
 }
@@ -538,9 +592,7 @@ async fn buffered(
     let bytes = match collect(body, encoding, call.plane.config.bounds.answer_max, silence).await {
         Ok(bytes) => bytes,
         Err(error) => {
-            let timeout = matches!(error, CollectError::Timeout);
-            let ending = if timeout { Ending::Timeout } else { Ending::Reset };
-            call.ticket.end(&Outcome::buffered_cut(ending));
+            call.ticket.end(&error.outcome());
             return Err(Problem::upstream(error.text()));
         }
     };

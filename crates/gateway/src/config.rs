@@ -179,6 +179,8 @@ pub struct Timeouts {
     pub body_silence: Duration,
     /// A client that takes no byte of its answer.
     pub write_stall: Duration,
+    /// A stream that gives nothing for so long gets a keepalive; zero sends none.
+    pub keepalive: Duration,
     /// How long a shutdown lets calls finish.
     pub drain: Duration,
     /// How long a buffered call, or a stream of a draining upstream, is awaited after its client left.
@@ -193,6 +195,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(60),
             body_silence: Duration::from_secs(30),
             write_stall: Duration::from_secs(30),
+            keepalive: Duration::from_secs(15),
             drain: Duration::from_secs(30),
             detached: Duration::from_secs(120),
         }
@@ -216,6 +219,8 @@ pub struct Upstream {
     pub first_byte_timeout: Duration,
     /// Between two chunks of an answer.
     pub silence_timeout: Duration,
+    /// Between two events of a stream; comments and pings are none.
+    pub event_timeout: Duration,
     /// Idle pooled connections are closed after this.
     pub idle_timeout: Duration,
     /// Whether `stream_options.include_usage` may be asked for; some providers reject it.
@@ -242,6 +247,7 @@ impl Upstream {
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(120),
             silence_timeout: Duration::from_secs(60),
+            event_timeout: Duration::from_secs(600),
             idle_timeout: Duration::from_secs(15),
             asks_usage: true,
             drains: false,
@@ -266,6 +272,7 @@ impl Upstream {
             connect_timeout,
             first_byte_timeout,
             silence_timeout,
+            event_timeout,
             idle_timeout,
             asks_usage,
             drains,
@@ -284,6 +291,7 @@ impl Upstream {
             && *connect_timeout == other.connect_timeout
             && *first_byte_timeout == other.first_byte_timeout
             && *silence_timeout == other.silence_timeout
+            && *event_timeout == other.event_timeout
             && *idle_timeout == other.idle_timeout
             && *asks_usage == other.asks_usage
             && *drains == other.drains

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tollbook_admission::{Admitted, Asking, Ending, Outcome, Place, Principal, Refused, Ticket, Way};
 use tollbook_wire::{Dialect, ErrorKind, PassedMeter, Surface};
 
 use crate::body::OutBody;
-use crate::call::{self, CollectError};
+use crate::call;
 use crate::cut::Cut;
 use crate::detach::Detach;
 use crate::encoding::Decoder;
@@ -403,26 +403,37 @@ async fn answer(
     if ready.metered && kind.contains("json") {
         return whole(ready, head.status, &head.headers, body, encoding.as_deref(), request_id).await;
     }
-    let Ok(decoder) = Decoder::new(encoding.as_deref()) else {
-        ready.ticket.end(&Outcome::buffered_cut(Ending::Reset));
-        return Err(Problem::upstream("the provider answered in an encoding that is not understood"));
+    let streams = kind.starts_with("text/event-stream");
+    let (decoder, unread) = match Decoder::new(encoding.as_deref()) {
+        Ok(decoder) => (decoder, false),
+        // As on the metered surfaces: a stream goes on unread, anything else is a bad answer (B130).
+        Err(_) if streams => (Decoder::Identity, true),
+        Err(_) => {
+            ready.ticket.end(&Outcome::unreadable(Ending::Reset));
+            return Err(Problem::upstream("the provider answered in an encoding that is not understood"));
+        }
     };
     let figures = *ready.ticket.figures();
     let of = PassOf {
         dialect: ready.surface.dialect(),
-        events: kind.starts_with("text/event-stream"),
+        events: streams && !unread,
         metered: ready.metered,
+        unread,
         silence: ready.upstream.config.silence_timeout,
     };
     let cut = Cut::new(gateway.cut_signal());
-    let body = PassBody::new(body, decoder, ready.ticket, of, cut, gateway.stream_opened());
+    let body = PassBody::new(body, decoder, ready.ticket, of, cut, (gateway.stream_opened(), None));
     let mut response = Response::new(OutBody::Pass(Box::new(body)));
     *response.status_mut() = head.status;
     let out = response.headers_mut();
     *out = ready.upstream.for_client(&head.headers);
-    if of.events {
-        out.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-        out.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    if unread {
+        for coding in head.headers.get_all(header::CONTENT_ENCODING) {
+            out.append(header::CONTENT_ENCODING, coding.clone());
+        }
+    }
+    if streams {
+        call::unbuffered(out);
     }
     figures::write(out, of.dialect, &figures, None);
     figures::write_request_id(out, request_id);
@@ -443,9 +454,7 @@ async fn whole(
         match call::collect(body, encoding, ready.plane.config.bounds.answer_max, silence).await {
             Ok(bytes) => bytes,
             Err(error) => {
-                let timeout = matches!(error, CollectError::Timeout);
-                let ending = if timeout { Ending::Timeout } else { Ending::Reset };
-                ready.ticket.end(&Outcome::buffered_cut(ending));
+                ready.ticket.end(&error.outcome());
                 return Err(Problem::upstream(error.text()));
             }
         };

@@ -20,6 +20,7 @@ use tollbook_wire::{Dialect, ErrorDetail, ErrorKind, PassedMeter};
 
 use crate::cut::Cut;
 use crate::encoding::Decoder;
+use crate::open::OpenStream;
 
 /// Most bytes one decoded chunk may grow to.
 const EXPAND_MAX: usize = 8 << 20;
@@ -36,8 +37,12 @@ pub(crate) struct PassBody {
     silence: Duration,
     timer: Pin<Box<Sleep>>,
     heard: Instant,
+    /// Its coding is not understood.
+    unread: bool,
+    /// Some bytes of it came.
+    came: bool,
     cut: Cut,
-    _open: InFlight,
+    _open: (InFlight, Option<OpenStream>),
 }
 
 /// What kind of answer it is.
@@ -48,6 +53,8 @@ pub(crate) struct PassOf {
     pub(crate) events: bool,
     /// A usage in it counts.
     pub(crate) metered: bool,
+    /// In a coding that is not understood: its bytes go on as they are.
+    pub(crate) unread: bool,
     pub(crate) silence: Duration,
 }
 
@@ -58,7 +65,7 @@ impl PassBody {
         ticket: Ticket,
         of: PassOf,
         cut: Cut,
-        open: InFlight,
+        open: (InFlight, Option<OpenStream>),
     ) -> Self {
         Self {
             upstream,
@@ -70,6 +77,8 @@ impl PassBody {
             silence: of.silence,
             timer: Box::pin(tokio::time::sleep(of.silence)),
             heard: Instant::now(),
+            unread: of.unread,
+            came: false,
             cut,
             _open: open,
         }
@@ -100,6 +109,7 @@ impl PassBody {
             match frame {
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else { continue };
+                    self.came |= !data.is_empty();
                     let Some(data) = self.decoded(data) else {
                         return Poll::Ready(Some(self.broken(Ending::Reset)));
                     };
@@ -168,8 +178,8 @@ impl PassBody {
 
     fn end(&mut self, ending: Ending) {
         let Some(ticket) = self.ticket.take() else { return };
-        let mut outcome = Outcome::bare(ending);
-        outcome.output_seen = true;
+        let mut outcome = if self.unread { Outcome::unreadable(ending) } else { Outcome::bare(ending) };
+        outcome.output_seen = !self.unread || self.came;
         if let Some(mut meter) = self.meter.take() {
             meter.finish();
             outcome.usage = meter.usage_found();

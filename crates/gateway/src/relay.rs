@@ -3,7 +3,7 @@
 //! Invariants: bytes go on unchanged but for the usage chunk the client did not ask for; our own events stand only at
 //! event boundaries; the Ticket ends exactly once, before the last byte is handed out, or when the body is dropped; what
 //! is held back is bounded by the reader of `wire`. Time limits are about silence: one timer per stream, re-armed only
-//! when it fires. When the upstream breaks, the client gets its dialect's error event, never an invented good end.
+//! when it fires. A silent provider's stream gets keepalives, once its head was sent. When the upstream breaks, the client gets its dialect's error event, never an invented good end.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -45,8 +45,20 @@ pub(crate) struct RelayBody {
     usage_asked: bool,
     bounded: bool,
     silence: Duration,
+    /// Longest the provider may give signs of life and nothing else (B138).
+    patience: Duration,
+    /// How often a silent stream gets a keepalive.
+    keepalive: Option<Duration>,
+    /// One for all limits of time; it fires no later than the first of them.
     timer: Pin<Box<Sleep>>,
+    /// The provider's last bytes.
     heard: Instant,
+    /// The last event that said something, and how many there were.
+    told: (Instant, u64),
+    /// Our last keepalive.
+    kept: Option<Instant>,
+    /// The client has the head.
+    begun: bool,
     first_output: Option<Instant>,
     cut: Cut,
     /// Where the client's leaving does not end the call: how the rest is read.
@@ -73,6 +85,10 @@ pub(crate) struct StreamOf {
     pub(crate) usage_asked: bool,
     /// Longest the provider may say nothing.
     pub(crate) silence: Duration,
+    /// Longest it may say nothing but comments and pings.
+    pub(crate) patience: Duration,
+    /// Pause between keepalives; zero for none.
+    pub(crate) keepalive: Duration,
 }
 
 impl RelayBody {
@@ -85,6 +101,9 @@ impl RelayBody {
         cut: Cut,
         drains: Option<Drains>,
     ) -> Self {
+        let now = Instant::now();
+        let keepalive = Some(stream.keepalive).filter(|pause| !pause.is_zero());
+        let first = stream.silence.min(stream.patience).min(keepalive.unwrap_or(Duration::MAX));
         Self {
             upstream,
             decoder,
@@ -96,8 +115,13 @@ impl RelayBody {
             surface: stream.surface,
             usage_asked: stream.usage_asked,
             silence: stream.silence,
-            timer: Box::pin(tokio::time::sleep(stream.silence)),
-            heard: Instant::now(),
+            patience: stream.patience,
+            keepalive,
+            timer: Box::pin(tokio::time::sleep(first)),
+            heard: now,
+            told: (now, 0),
+            kept: None,
+            begun: false,
             first_output: None,
             cut,
             drains,
@@ -145,6 +169,7 @@ impl RelayBody {
     }
 
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.begun = true;
         loop {
             if let Some(bytes) = self.ready.pop_front() {
                 return Poll::Ready(Some(bytes));
@@ -164,6 +189,10 @@ impl RelayBody {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     self.chunk(data, cx);
+                }
+                // Comments that never pause are no reason to go on either.
+                if self.ticket.is_some() && self.told.0.elapsed() >= self.patience {
+                    return self.finish(Ending::Timeout);
                 }
                 Poll::Ready(())
             }
@@ -187,6 +216,10 @@ impl RelayBody {
         };
         self.relay.push(data, &mut self.scratch);
         self.ready.extend(self.scratch.drain(..));
+        let told = self.relay.meter().told();
+        if told != self.told.1 {
+            self.told = (self.heard, told);
+        }
         if !self.tail && self.relay.meter().saw_done {
             // The answer is whole; the connection's own end is awaited only briefly, so that it can be used again.
             self.tail = true;
@@ -216,16 +249,39 @@ impl RelayBody {
         }
         while self.timer.as_mut().poll(cx).is_ready() {
             let quiet = self.heard.elapsed();
-            if quiet >= self.silence {
+            let idle = self.told.0.elapsed();
+            if quiet >= self.silence || idle >= self.patience {
                 return self.finish(Ending::Timeout);
             }
-            let next = tokio::time::Instant::now() + self.silence.saturating_sub(quiet);
-            self.timer.as_mut().reset(next);
+            let (keep, written) = self.keep_alive(quiet);
+            let left = self.silence.saturating_sub(quiet).min(self.patience.saturating_sub(idle)).min(keep);
+            self.timer.as_mut().reset(tokio::time::Instant::now() + left);
+            if written {
+                return Poll::Ready(());
+            }
         }
         if self.cut.poll(cx).is_ready() {
             return self.finish(Ending::Shutdown);
         }
         Poll::Pending
+    }
+
+    /// Writes a keepalive if one is due and fits. Then: how long until the next may be due, and whether one was written.
+    /// It is no sign of the provider's life, so no other limit of time sees it (B124).
+    fn keep_alive(&mut self, quiet: Duration) -> (Duration, bool) {
+        let Some(pause) = self.keepalive else { return (Duration::MAX, false) };
+        let since = self.kept.map_or(quiet, |kept| quiet.min(kept.elapsed()));
+        let left = pause.saturating_sub(since);
+        if !left.is_zero() {
+            return (left, false);
+        }
+        // In mid-event there will be bytes first, and they count as life themselves.
+        let fits = self.begun && !self.tail && self.relay.takes_keepalive();
+        if fits {
+            self.kept = Some(Instant::now());
+            self.ready.push_back(Bytes::from_static(tollbook_wire::keepalive(self.surface)));
+        }
+        (pause, fits)
     }
 
     /// A hard limit is used up: the dialect's own clean end, as if the output cap had been reached (L9).

@@ -38,6 +38,8 @@ pub struct Meter {
     pub events: u64,
     /// Comments and blocks without data: signs of life.
     pub quiet: u64,
+    /// Events that are signs of life and no more (`ping`); they count as events too.
+    pub pings: u64,
     pub first_output_seen: bool,
     /// A finish or stop reason was seen (for every choice that spoke).
     pub finish_seen: bool,
@@ -110,6 +112,7 @@ impl Meter {
             output: Classes::default(),
             events: 0,
             quiet: 0,
+            pings: 0,
             first_output_seen: false,
             finish_seen: false,
             saw_done: false,
@@ -127,6 +130,12 @@ impl Meter {
             delta_counted: false,
             unfit: Anomalies::default(),
         }
+    }
+
+    /// How many events said something, read or not: comments and pings are none.
+    pub fn told(&self) -> u64 {
+        let unread = self.anomalies.unparsable.saturating_add(self.anomalies.oversized);
+        self.events.saturating_sub(self.pings).saturating_add(u64::from(unread))
     }
 
     pub(crate) fn see(&mut self, item: SseItem<'_>) -> Verdict {
@@ -316,6 +325,7 @@ impl Meter {
                 self.saw_done = true;
                 self.finish_seen = true;
             }
+            Some(EventKind::Ping) => self.pings = self.pings.saturating_add(1),
             Some(EventKind::Other) | None => {}
         }
         if usage.is_some() || stopped || matches!(kind, Some(EventKind::Start | EventKind::Stop)) {
@@ -441,6 +451,7 @@ enum EventKind {
     BlockStart,
     BlockStop,
     Stop,
+    Ping,
     Other,
 }
 
@@ -451,6 +462,7 @@ impl EventKind {
             "content_block_start" => Self::BlockStart,
             "content_block_stop" => Self::BlockStop,
             "message_stop" => Self::Stop,
+            "ping" => Self::Ping,
             _ => Self::Other,
         }
     }

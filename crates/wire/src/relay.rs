@@ -132,9 +132,14 @@ impl StreamRelay {
         self.meter.end()
     }
 
-    /// Whole events, and nothing else, have come out so far: here a keepalive may stand.
+    /// Whole events, and nothing else, have come out so far.
     pub fn at_boundary(&self) -> bool {
         self.closing.is_empty()
+    }
+
+    /// A boundary where a keepalive may stand: not between the CR and the LF of one line end (B123, B124).
+    pub fn takes_keepalive(&self) -> bool {
+        self.at_boundary() && !self.reader.after_cr()
     }
 
     /// Appends the gateway's own event, behind a boundary that is made if need be.

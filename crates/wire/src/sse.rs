@@ -84,6 +84,11 @@ impl SseReader {
         self.pending == 0
     }
 
+    /// The last byte was a CR, of which the LF may still come.
+    pub(crate) fn after_cr(&self) -> bool {
+        self.after_cr
+    }
+
     /// What makes a boundary of the place that was reached.
     pub(crate) fn closing(&self) -> &'static [u8] {
         match (self.pending, self.line_has_bytes) {

@@ -13,6 +13,7 @@
 mod adm;
 mod authority;
 mod bad;
+mod coded;
 mod doors;
 mod edge;
 mod ending;
@@ -24,6 +25,7 @@ mod metrics;
 mod openai;
 mod pass;
 mod paths;
+mod prompt;
 mod res;
 mod smoke;
 mod trace;

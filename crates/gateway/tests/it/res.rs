@@ -491,9 +491,20 @@ async fn b044_a_client_gone_at_every_chunk_settles_once() {
 async fn b138_a_silent_upstream_is_ended_with_an_error_event() {
     let world = World::start(short_silence(wide())).await;
     world.up.script(Generate { stall_at_chunk: Some(3), chunks: Some(9), ..Generate::default() }.into());
+    let begun = std::time::Instant::now();
     let text = world.chat(&ask_stream("x")).await.text();
-    assert!(text.contains("stream_timeout"), "{text}");
+    assert!(text.contains("stream_timeout") && !text.contains("[DONE]"), "{text}");
+    assert!(begun.elapsed() >= Duration::from_millis(300) && begun.elapsed() < Duration::from_secs(10));
     assert_eq!(world.held().await, 0);
+    let (figures, ending, amount) = last_entry(&world).await;
+    assert_eq!((figures, ending), (Figures::Partial, Ending::Timeout));
+    let entry = &world.journal().await[0].1;
+    assert!(
+        entry.usage.input > 0 && entry.usage.output > 0,
+        "what had streamed is charged: {:?}",
+        entry.usage
+    );
+    assert_eq!((world.balance(0).await, world.balance(2).await), ((1, 0), (amount, 0)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -266,16 +266,27 @@ impl World {
         path: &str,
         body: &Value,
     ) -> http::Response<hyper::body::Incoming> {
+        self.open_stream_with(path, &[], body).await
+    }
+
+    pub(crate) async fn open_stream_with(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> http::Response<hyper::body::Incoming> {
         // A client of its own over HTTP/1.1, so that dropping the body closes the connection; over HTTP/2 the stream is
         // reset, and the connection serves on.
         let client = match self.via {
             Via::Http1 => client(self.via, self.authority.as_ref(), 0),
             Via::Http2 | Via::Tls => self.client.clone(),
         };
-        let request = http::Request::post(self.url(path))
-            .header("authorization", format!("Bearer {API_KEY}"))
-            .body(Full::new(Bytes::from(body.to_string())))
-            .unwrap();
+        let mut request =
+            http::Request::post(self.url(path)).header("authorization", format!("Bearer {API_KEY}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
         client.request(request).await.unwrap()
     }
 

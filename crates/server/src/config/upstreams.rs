@@ -130,6 +130,7 @@ fn upstream(
         ("connect", times.connect),
         ("first_byte", times.first_byte),
         ("silence", times.silence),
+        ("event", times.event),
         ("idle", times.idle),
     ] {
         at_least(mistakes, &format!("{path}.timeouts.{field}"), span);
@@ -147,6 +148,7 @@ fn upstream(
         connect_timeout: times.connect.0,
         first_byte_timeout: times.first_byte.0,
         silence_timeout: times.silence.0,
+        event_timeout: times.event.0,
         idle_timeout: times.idle.0,
         ..gateway::Upstream::new(given.name.clone(), speaks, base_url)
     })
@@ -212,6 +214,7 @@ fn timeouts(mistakes: &mut Mistakes, given: &file::Timeouts) -> gateway::Timeout
         idle: given.idle.0,
         body_silence: given.body_silence.0,
         write_stall: given.write_stall.0,
+        keepalive: given.keepalive.0,
         drain: given.drain.0,
         detached: given.detached.0,
     }

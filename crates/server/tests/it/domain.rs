@@ -375,6 +375,10 @@ fn upstreams_and_models_that_cannot_be_are_named() {
             "name: v, base_url: http://h, timeouts: { silence: 0s }",
             "upstreams[1].timeouts.silence: must be at least 1ms",
         ),
+        (
+            "name: v, base_url: http://h, timeouts: { event: 0s }",
+            "upstreams[1].timeouts.event: must be at least 1ms",
+        ),
     ];
     for (upstream, want) in rows {
         let report = load(upstream, "context: 5");

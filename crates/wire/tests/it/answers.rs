@@ -253,3 +253,39 @@ fn model_lists() {
     assert_eq!(value(&models_body(Dialect::Anthropic, &none))["first_id"], Value::Null);
     assert_eq!(value(&model_body(Dialect::OpenAi, "a"))["id"], "a");
 }
+
+#[test]
+fn b138_signs_of_life_tell_nothing_and_events_do_even_unread() {
+    let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+    let chunk = "data: {\"choices\":[]}\n\n";
+    let stop = "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n";
+    for (surface, life, event) in [
+        (Surface::Chat, ": hi\n\n", chunk),
+        (Surface::Responses, ": hi\n\n", "data: {\"type\":\"response.in_progress\"}\n\n"),
+        (Surface::Messages, ping, stop),
+    ] {
+        let mut relay = StreamRelay::new(surface, false);
+        let mut told = |text: &'static str| {
+            relay.push(Bytes::from(text), &mut Vec::new());
+            relay.meter().told()
+        };
+        assert_eq!((told(life), told(life)), (0, 0), "{surface:?}");
+        assert_eq!((told(event), told(life)), (1, 1), "{surface:?}");
+        assert_eq!(told("data: {no JSON\n\n"), 2, "{surface:?}");
+    }
+}
+
+#[test]
+fn b124_a_keepalive_stands_between_whole_line_ends_only() {
+    for dropping in [false, true] {
+        let mut relay = StreamRelay::new(Surface::Chat, dropping);
+        assert!(relay.takes_keepalive());
+        for (piece, fits) in [("data: {}\r\n\r", false), ("\n", true), ("data: {}\n\n", true)] {
+            relay.push(Bytes::from(piece), &mut Vec::new());
+            assert_eq!(relay.takes_keepalive(), fits, "{piece:?}, dropping: {dropping}");
+        }
+    }
+    let mut relay = StreamRelay::new(Surface::Chat, false);
+    relay.push(Bytes::from("data: {"), &mut Vec::new());
+    assert!(!relay.takes_keepalive());
+}

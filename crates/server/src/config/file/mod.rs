@@ -225,6 +225,8 @@ pub struct Timeouts {
     pub body_silence: Span,
     /// A client that takes no byte of its answer.
     pub write_stall: Span,
+    /// A stream of which nothing comes for so long gets a sign of life: a comment, or Anthropic's `ping`. 0s sends none.
+    pub keepalive: Span,
     /// How long a shutdown lets calls finish: a duration.
     pub drain: Span,
     /// How long the answer of a buffered call, or of a stream where the upstream says `drains`, is awaited after its
@@ -240,6 +242,7 @@ impl Default for Timeouts {
             idle: Span::from_secs(60),
             body_silence: Span::from_secs(30),
             write_stall: Span::from_secs(30),
+            keepalive: Span::from_secs(15),
             drain: Span::from_secs(30),
             detached: Span::from_secs(120),
         }
@@ -383,6 +386,8 @@ pub struct UpstreamTimeouts {
     pub first_byte: Span,
     /// Between two pieces of an answer.
     pub silence: Span,
+    /// Between two events of a stream that say something; comments and pings do not.
+    pub event: Span,
     /// An idle connection is closed after this.
     pub idle: Span,
 }
@@ -393,6 +398,7 @@ impl Default for UpstreamTimeouts {
             connect: Span::from_secs(5),
             first_byte: Span::from_secs(120),
             silence: Span::from_secs(60),
+            event: Span::from_secs(600),
             idle: Span::from_secs(15),
         }
     }

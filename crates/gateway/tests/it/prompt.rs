@@ -288,7 +288,7 @@ async fn b124_nothing_is_put_into_an_event_and_our_signs_of_life_are_not_the_pro
         given.give(half).await;
         // The provider's silence ends the stream, many keepalives later than the last one that had a place.
         let text = got.rest().await;
-        let (_, behind) = text.split_once(half).unwrap();
+        let (_, behind) = text.rsplit_once(half).unwrap();
         assert!(behind.starts_with("\n\n") && behind.contains("error"), "{text}");
         assert!(!behind.contains(keepalive), "{text}");
         world.settled().await;

@@ -516,8 +516,15 @@ async fn stream(
         keepalive: call.plane.config.timeouts.keepalive,
     };
     let shown = call.upstream.for_client(head);
-    let mut relayed =
-        RelayBody::new(body, decoder, relay, call.ticket, of, cut, gateway.drains(&call.upstream));
+    let mut relayed = RelayBody::new(
+        body,
+        decoder,
+        relay,
+        (call.ticket, Arc::clone(&call.upstream)),
+        of,
+        cut,
+        gateway.drains(&call.upstream),
+    );
     // An error as the first event is an answer with an error status, not an empty success (B162).
     drop(tokio::time::timeout(PEEK_WAIT, relayed.peek(PEEK_MAX)).await);
     if let Some(problem) = relayed.failed_at_once() {

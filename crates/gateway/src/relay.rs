@@ -25,6 +25,7 @@ use crate::cut::Cut;
 use crate::encoding::Decoder;
 use crate::open::OpenStream;
 use crate::problem::Problem;
+use crate::upstream::Upstream;
 use crate::{refusal, trace};
 
 /// Most bytes one decoded chunk may grow to.
@@ -40,6 +41,8 @@ pub(crate) struct RelayBody {
     ready: VecDeque<Bytes>,
     scratch: Vec<Bytes>,
     /// `None` once the call has ended.
+    /// Whose stream it is.
+    from: Arc<Upstream>,
     ticket: Option<Ticket>,
     surface: Surface,
     usage_asked: bool,
@@ -96,7 +99,7 @@ impl RelayBody {
         upstream: Incoming,
         decoder: Decoder,
         relay: StreamRelay,
-        ticket: Ticket,
+        (ticket, from): (Ticket, Arc<Upstream>),
         stream: StreamOf,
         cut: Cut,
         drains: Option<Drains>,
@@ -112,6 +115,7 @@ impl RelayBody {
             scratch: Vec::new(),
             bounded: ticket.is_bounded(),
             ticket: Some(ticket),
+            from,
             surface: stream.surface,
             usage_asked: stream.usage_asked,
             silence: stream.silence,
@@ -214,6 +218,11 @@ impl RelayBody {
             }
             Bytes::from(plain)
         };
+        // Our key at the provider is no client's to see: the stream breaks off before it.
+        if self.from.is_named_in(&data) {
+            let _ = self.finish(Ending::Reset);
+            return;
+        }
         self.relay.push(data, &mut self.scratch);
         self.ready.extend(self.scratch.drain(..));
         let told = self.relay.meter().told();

@@ -9,6 +9,7 @@ use http::uri::{PathAndQuery, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use memchr::memmem::Finder;
 use secrecy::ExposeSecret;
 use tollbook_wire::Dialect;
 
@@ -26,6 +27,8 @@ pub(crate) struct Upstream {
     pub(crate) config: config::Upstream,
     client: Client<Connector, Sent>,
     credential: Option<(HeaderName, HeaderValue)>,
+    /// Looks for our key in what comes back.
+    hidden: Option<Finder<'static>>,
     prefix: String,
 }
 
@@ -69,7 +72,9 @@ impl Upstream {
         }
         let credential = credential(&config)?;
         let prefix = config.base_url.path().trim_end_matches('/').to_owned();
-        Ok(Self { config, client, credential, prefix })
+        let key = config.api_key.as_ref().map(|key| key.expose_secret().as_bytes());
+        let hidden = key.filter(|key| !key.is_empty()).map(|key| Finder::new(key).into_owned());
+        Ok(Self { config, client, credential, hidden, prefix })
     }
 
     /// Sends one try and awaits the head of its answer.
@@ -157,9 +162,7 @@ impl Upstream {
 
     /// Whether a text holds our credential: then no client may see it.
     pub(crate) fn is_named_in(&self, text: &[u8]) -> bool {
-        let Some(api_key) = &self.config.api_key else { return false };
-        let key = api_key.expose_secret().as_bytes();
-        !key.is_empty() && memchr::memmem::find(text, key).is_some()
+        self.hidden.as_ref().is_some_and(|key| key.find(text).is_some())
     }
 
     /// An answer's headers as the client may see them.

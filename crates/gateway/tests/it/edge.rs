@@ -658,6 +658,13 @@ async fn our_credential_is_shown_to_no_client() {
     world.up.script(Script::json(200, answers("fine")).header("x-debug", "Bearer provider-secret"));
     let answer = world.chat(&ask("x")).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-debug")), (200, None));
+    let events = [
+        r#"data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}"#,
+        r#"data: {"error":{"message":"the key provider-secret is odd"}}"#,
+    ];
+    world.up.script(Script::steps(events.map(|event| Step::Text(format!("{event}\n\n"))).to_vec()));
+    let text = world.chat(&ask_stream("x")).await.text();
+    assert!(text.contains("hi") && text.contains("error") && !text.contains("provider-secret"), "{text}");
     world.up.script(Script::json(200, answers("the key is provider-secret")));
     let answer = world.chat(&ask("x")).await;
     assert_eq!(answer.status, 502);

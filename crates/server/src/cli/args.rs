@@ -42,6 +42,8 @@ pub enum Command {
     },
     /// Ask a running gateway why a call is admitted or refused
     Explain(Explain),
+    /// Replay a trace of calls against a limit, before it is in force
+    Simulate(Simulate),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Print every metric that the gateway exports, as JSON
@@ -167,6 +169,87 @@ pub struct Explain {
     #[arg(long, value_name = "ID", conflicts_with = "key_id")]
     pub request: Option<String>,
     /// Print the answer's JSON as it came
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A trace is CSV, plain or gzip. Its header names the columns, in any order: arrival_s (seconds since the start of the
+trace), input_tokens, output_tokens, and if known key (or session) and max_tokens. Lines are in the order of time.
+
+A configuration is written as parts joined by commas: booking=held, window=61x1s | 7x10s | minute, estimator=ema |
+capped | constant:N | perfect | none, factor=1.25. The options of the same names set one configuration alone.
+
+Columns: util is landed / limit while the demand is at least the limit; over 1.00 and 1.05 are shares of time in which
+more landed in the last exact 60 s; false are refusals of calls that would have fitted. Nobody asks again when refused.
+
+Examples:
+  tollbook simulate calls.csv.gz --limit 200000
+  tollbook simulate calls.csv --load 1.5 --config window=7x10s --config window=61x1s --report out.html
+  tollbook simulate --make chat --load 3
+  tollbook simulate --make reasoning --for 2h > reasoning.csv
+
+Exit codes:
+  0  it is simulated
+  1  it failed while running, as when an output file cannot be written
+  2  the command line or a trace is wrong; the line is named")]
+pub struct Simulate {
+    /// Traces, each replayed on its own; - is the standard input
+    #[arg(value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// The limit in llm_tokens per 60 s
+    #[arg(long, value_name = "N", conflicts_with = "load")]
+    pub limit: Option<u64>,
+    /// Set the limit so that the trace's demand is X times it
+    #[arg(long, value_name = "X")]
+    pub load: Option<String>,
+    /// A configuration, as booking=held,window=7x10s,estimator=ema; give several to compare them
+    #[arg(long = "config", value_name = "PARTS")]
+    pub configs: Vec<String>,
+    /// held: the expected demand is held until the call ends
+    #[arg(long, value_name = "BOOKING", conflicts_with = "configs")]
+    pub booking: Option<String>,
+    /// 61x1s, 7x10s or minute
+    #[arg(long, value_name = "WINDOW", conflicts_with = "configs")]
+    pub window: Option<String>,
+    /// ema, capped, constant:N, perfect or none
+    #[arg(long, value_name = "ESTIMATOR", conflicts_with = "configs")]
+    pub estimator: Option<String>,
+    /// Multiplies what is held
+    #[arg(long, value_name = "X", conflicts_with = "configs")]
+    pub factor: Option<String>,
+    /// What the limit counts
+    #[arg(long, value_name = "MEASURE", default_value = "tokens", value_parser = ["tokens", "input_tokens", "output_tokens"])]
+    pub measure: String,
+    /// One limit per key of the trace instead of one for all
+    #[arg(long)]
+    pub per_key: bool,
+    /// Seed of everything that a trace does not tell
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Time per llm_token of output, uniform by call between the two
+    #[arg(long, value_name = "TIME-TIME", default_value = "20ms-40ms")]
+    pub pace: String,
+    /// Time to the first llm_token of output
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = time)]
+    pub first: Duration,
+    /// What half of the calls send as max_tokens, where the trace does not tell
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub max_tokens: u64,
+    /// Move each arrival later by up to this much: for traces whose times are coarse
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
+    pub spread: Duration,
+    /// Make the trace: conv, code, chat, reasoning, on-off, mode-switch or long-streams; without a limit it is printed
+    #[arg(long, value_name = "KIND", conflicts_with = "traces")]
+    pub make: Option<String>,
+    /// Length of the trace that is made
+    #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = time)]
+    pub length: Duration,
+    /// Write one line per call to this file, as CSV; of one trace and one configuration
+    #[arg(long, value_name = "FILE")]
+    pub decisions: Option<PathBuf>,
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -9,6 +9,7 @@ mod demo;
 mod explain;
 mod keys;
 mod serve;
+mod simulate;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -96,6 +97,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, console),
         Command::Demo(args) => demo::run(&args, console),
         Command::Explain(args) => explain::run(&args, console),
+        Command::Simulate(args) => simulate::run(&args, console),
         Command::MetricsList => json(console, &metrics()),
         Command::ErrorsList => json(console, &errors::list()),
     }

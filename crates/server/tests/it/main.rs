@@ -13,3 +13,4 @@ mod domain;
 mod process;
 mod program;
 mod serve;
+mod simulate;

@@ -1,0 +1,211 @@
+//! Offers calls to the real book on virtual time.
+//!
+//! Each call is reserved when it arrives; an admitted one streams at its pace and is settled with the truth when its last
+//! llm_token has landed. A refused call is gone: nobody asks again. Ends come before arrivals of the same instant.
+//! Invariant: every verb is answered as the ledger answers a call that was booked and not yet ended; any other answer is
+//! an error, never a figure.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use tollbook_ledger::{
+    Book, Event, Full, Log, Met, Micros, Refusal, ReservationId, Reserve, SECOND, Settle, Verdict,
+};
+
+use crate::counts::{index, wide};
+use crate::limits::Limits;
+use crate::offer::{Call, Offer};
+use crate::settings::{Place, Settings};
+
+/// Book time of the trace's beginning: a full minute.
+const START: Micros = 1_800_000_000 * SECOND;
+/// Holds outlive every stream here: gateways that die are no part of this.
+const LIFE: Micros = 365 * 86_400 * SECOND;
+/// Calls between two rounds of forgetting, and two reports of progress.
+const ROUND: usize = 4_096;
+const PRUNE_MAX: usize = 16_384;
+/// Least bound of a model's output.
+const MODEL_CAP_MIN: u64 = 4_096;
+
+/// What became of one call, as the judge sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// Number of the call in its trace, from 0.
+    pub id: u64,
+    pub arrival: Micros,
+    pub key: u32,
+    /// Account it was booked on.
+    pub account: u32,
+    pub admitted: bool,
+    /// When its first llm_token lands, or would.
+    pub start: Micros,
+    /// Time per llm_token after that.
+    pub pace: Micros,
+    pub input: u64,
+    pub output: u64,
+    /// What was held or planned for it in all, or would have been.
+    pub expected: u64,
+}
+
+/// All decisions, in the order of arrival.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replay {
+    pub decisions: Vec<Decision>,
+}
+
+/// The ledger gave an answer that cannot be here.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error("call {call}: the ledger refused the command: {refusal}")]
+    Refused { call: usize, refusal: Refusal },
+    #[error("call {call}: unexpected answer of the ledger: {answer}")]
+    Answer { call: usize, answer: String },
+}
+
+/// Throws events away: a simulation is not recovered.
+struct NoLog;
+
+impl Log for NoLog {
+    fn append(&mut self, _: &Event<'_>) -> Result<(), Full> {
+        Ok(())
+    }
+}
+
+/// Replays every call; `progress` hears from time to time how many are done.
+pub fn replay(
+    offer: &Offer,
+    settings: &Settings,
+    limits: &Limits,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Replay, ReplayError> {
+    let mut run = Run::new(offer, settings, limits);
+    for (number, call) in offer.calls.iter().enumerate() {
+        run.end_until(call.arrival)?;
+        run.arrive(number, call)?;
+        if number.is_multiple_of(ROUND) {
+            run.forget(call.arrival).map_err(|refusal| ReplayError::Refused { call: number, refusal })?;
+            progress(number);
+        }
+    }
+    run.end_until(Micros::MAX)?;
+    progress(offer.calls.len());
+    Ok(Replay { decisions: run.decisions })
+}
+
+struct Run<'a> {
+    offer: &'a Offer,
+    settings: &'a Settings,
+    limits: &'a Limits,
+    book: Book,
+    /// Ends of live streams, soonest first.
+    ends: BinaryHeap<Reverse<(Micros, usize)>>,
+    model_cap: u64,
+    reserve: Reserve,
+    settle: Settle,
+    decisions: Vec<Decision>,
+}
+
+impl<'a> Run<'a> {
+    fn new(offer: &'a Offer, settings: &'a Settings, limits: &'a Limits) -> Self {
+        let longest = offer.calls.iter().map(|call| call.output).max().unwrap_or(0);
+        let id = ReservationId(0);
+        Self {
+            offer,
+            settings,
+            limits,
+            book: Book::new(),
+            ends: BinaryHeap::new(),
+            model_cap: longest.max(MODEL_CAP_MIN),
+            reserve: Reserve { id, attempt: 0, life: LIFE, legs: vec![settings.leg()], context: Vec::new() },
+            settle: Settle { id, attempt: 0, actual: vec![0], learn: None },
+            decisions: Vec::with_capacity(offer.calls.len()),
+        }
+    }
+
+    fn arrive(&mut self, number: usize, call: &Call) -> Result<(), ReplayError> {
+        let account = self.limits.account(call.key);
+        let now = START.saturating_add(call.arrival);
+        let place = Place { now, account, ceiling: self.limits.ceiling(account), model_cap: self.model_cap };
+        self.reserve.id = ReservationId(u128::from(wide(number)) + 1);
+        for leg in &mut self.reserve.legs {
+            self.settings.fill(leg, call, &place);
+        }
+        let verdict = self.book.reserve(now, &self.reserve, &mut NoLog);
+        let verdict = verdict.map_err(|refusal| ReplayError::Refused { call: number, refusal })?;
+        let (admitted, expected) = match &verdict {
+            Verdict::Admit(receipt) => (true, receipt.legs.first().map_or(0, |leg| leg.expected)),
+            Verdict::Deny(denial) => (false, denial.binding.demand),
+            other => {
+                return Err(ReplayError::Answer { call: number, answer: format!("{other:?}") });
+            }
+        };
+        if admitted {
+            self.ends.push(Reverse((call.end(), number)));
+        }
+        self.decisions.push(Decision {
+            id: wide(number),
+            arrival: call.arrival,
+            key: call.key,
+            account,
+            admitted,
+            start: call.arrival.saturating_add(call.first),
+            pace: call.pace,
+            input: call.input,
+            output: call.output,
+            expected,
+        });
+        Ok(())
+    }
+
+    /// Settles every stream that has ended by then.
+    fn end_until(&mut self, until: Micros) -> Result<(), ReplayError> {
+        while let Some(Reverse((end, number))) = self.ends.peek().copied() {
+            if end > until {
+                break;
+            }
+            self.ends.pop();
+            let Some(call) = self.offer.calls.get(number) else { continue };
+            self.settle.id = ReservationId(u128::from(wide(number)) + 1);
+            self.settle.learn = Some(call.output);
+            for actual in &mut self.settle.actual {
+                *actual = self.settings.counted.of(call.input, call.output);
+            }
+            let settled = self.book.settle(START.saturating_add(end), &self.settle, &mut NoLog);
+            match settled.map_err(|refusal| ReplayError::Refused { call: number, refusal })?.before {
+                Met::Held => {}
+                met => return Err(ReplayError::Answer { call: number, answer: format!("{met:?}") }),
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, now: Micros) -> Result<(), Refusal> {
+        self.book.prune(START.saturating_add(now), PRUNE_MAX, &mut NoLog).map(|_| ())
+    }
+}
+
+/// The decisions as CSV, with the names of keys.
+pub fn csv(decisions: &[Decision], keys: &[String]) -> String {
+    use std::fmt::Write as _;
+    let mut out =
+        String::from("id,arrival_s,key,admitted,start_s,pace_s,input_tokens,output_tokens,expected_tokens\n");
+    let seconds = |time: Micros| format!("{}.{:06}", time / SECOND, time % SECOND);
+    for decision in decisions {
+        let key = keys.get(index(u64::from(decision.key))).map_or("", String::as_str);
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            out,
+            "{},{},{},{},{},{},{},{},{}",
+            decision.id,
+            seconds(decision.arrival),
+            crate::trace::quoted(key),
+            u8::from(decision.admitted),
+            seconds(decision.start),
+            seconds(decision.pace),
+            decision.input,
+            decision.output,
+            decision.expected
+        );
+    }
+    out
+}

@@ -1,0 +1,147 @@
+//! Replays over the real book: they repeat, and their figures are what the bookings are known for.
+
+use tollbook_simulate::make::{Kind, make};
+use tollbook_simulate::{
+    Ceiling, Counted, Decision, Figures, Habits, Limits, Offer, Settings, Trace, judge, offer, replay,
+};
+
+const MINUTE: u64 = 60_000_000;
+
+fn offered(kind: Kind, minutes: u64, seed: u64) -> Offer {
+    offer(&make(kind, minutes * MINUTE, seed), &Habits { seed, ..Habits::default() })
+}
+
+fn decisions(offer: &Offer, text: &str, limits: &Limits) -> Vec<Decision> {
+    let settings: Settings = text.parse().unwrap();
+    replay(offer, &settings, limits, &mut |_| {}).unwrap().decisions
+}
+
+fn figures(offer: &Offer, text: &str, ceiling: Ceiling) -> Figures {
+    let limits = Limits::of(offer, ceiling, false, Counted::Both).unwrap();
+    judge(&decisions(offer, text, &limits), limits.ceilings(), Counted::Both).figures
+}
+
+#[test]
+fn the_same_trace_and_seed_give_the_same_decisions() {
+    let limits = |offer: &Offer| Limits::of(offer, Ceiling::Load(2_000), false, Counted::Both).unwrap();
+    let run = |seed: u64| {
+        let offer = offered(Kind::Conv, 5, seed);
+        decisions(&offer, "window=7x10s", &limits(&offer))
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
+    // Part of the contract: the same on every machine.
+    let csv = make(Kind::OnOff, 10 * MINUTE, 1).csv();
+    let digest = csv.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    assert_eq!((csv.lines().count(), digest), (3_144, 7_982_101_124_799_391_238));
+}
+
+#[test]
+fn every_call_is_decided_once_and_in_order() {
+    let offer = offered(Kind::Code, 10, 1);
+    let limits = Limits::of(&offer, Ceiling::Load(3_000), false, Counted::Both).unwrap();
+    let decisions = decisions(&offer, "", &limits);
+    assert_eq!(decisions.len(), offer.calls.len());
+    for (number, (decision, call)) in decisions.iter().zip(&offer.calls).enumerate() {
+        assert_eq!((decision.id, decision.arrival), (number as u64, call.arrival));
+        assert_eq!((decision.start, decision.pace), (call.arrival + 300_000, call.pace));
+        assert!((20_000..=40_000).contains(&decision.pace));
+    }
+}
+
+#[test]
+fn half_of_the_calls_send_a_cap_and_none_sends_one_it_exceeds() {
+    let offer = offered(Kind::Reasoning, 60, 1);
+    let short = offer.calls.iter().filter(|call| call.output <= 4_096);
+    let (all, capped) = (short.clone().count(), short.filter(|call| call.max_tokens == Some(4_096)).count());
+    assert!((45..=55).contains(&(capped * 100 / all)), "{capped} of {all}");
+    assert!(offer.calls.iter().all(|call| call.max_tokens.is_none_or(|cap| cap >= call.output)));
+}
+
+#[test]
+fn a_limit_without_load_refuses_nothing() {
+    let offer = offered(Kind::Conv, 6, 1);
+    let figures = figures(&offer, "", Ceiling::Limit(1 << 50));
+    assert_eq!((figures.refused, figures.false_refused, figures.demanded), (0, 0, figures.admitted));
+    assert_eq!(figures.utilisation, None);
+}
+
+#[test]
+fn a_limit_below_every_input_refuses_everything_and_none_falsely() {
+    let offer = offered(Kind::LongStreams, 6, 1);
+    let figures = figures(&offer, "", Ceiling::Limit(1));
+    assert_eq!((figures.refused, figures.false_refused, figures.admitted), (figures.calls, 0, 0));
+    assert_eq!((figures.hold_to_actual, figures.over), (None, 0.0));
+}
+
+/// The papers' windows differ as they are known to.
+#[test]
+fn fine_buckets_use_more_of_a_limit_than_coarse_ones_and_neither_a_minute_keeps_it() {
+    let offer = offered(Kind::Conv, 20, 2);
+    let at = |text: &str| figures(&offer, text, Ceiling::Load(1_500));
+    let (fine, coarse, minute) = (at("window=61x1s"), at("window=7x10s"), at("window=minute"));
+    let util = |figures: &Figures| figures.utilisation.unwrap();
+    assert!(util(&fine) > util(&coarse) + 0.05, "{fine:?} {coarse:?}");
+    assert!(fine.over < 0.05 && coarse.over < 0.05);
+    assert!(minute.over > 0.2 && minute.peak > 1.2, "{minute:?}");
+    assert!(fine.false_refused < coarse.false_refused);
+    // Posting after the fact holds nothing, and oversells.
+    let none = at("estimator=none");
+    assert!(none.peak > 1.2 && none.hold_to_actual == Some(0.0), "{none:?}");
+}
+
+#[test]
+fn one_limit_per_key_lets_no_key_starve() {
+    let offer = offered(Kind::Conv, 20, 1);
+    let limits = Limits::of(&offer, Ceiling::Load(1_500), true, Counted::Both).unwrap();
+    assert_eq!(limits.ceilings().len(), 20);
+    let decisions = decisions(&offer, "", &limits);
+    for key in 0..20 {
+        let mut of_key = decisions.iter().filter(|decision| decision.key == key);
+        // On an idle account a call that fits is never refused.
+        assert!(of_key.next().unwrap().admitted, "key {key}");
+        assert!(of_key.any(|decision| decision.admitted), "key {key}");
+    }
+    let figures = judge(&decisions, limits.ceilings(), Counted::Both).figures;
+    assert!(figures.utilisation.unwrap() > 0.4, "{figures:?}");
+}
+
+#[test]
+fn output_alone_can_be_counted() {
+    let offer = offered(Kind::Conv, 10, 1);
+    let counted = Counted::Output;
+    let limits = Limits::of(&offer, Ceiling::Load(1_500), false, counted).unwrap();
+    let settings = Settings { counted, ..Settings::default() };
+    let decisions = replay(&offer, &settings, &limits, &mut |_| {}).unwrap().decisions;
+    let figures = judge(&decisions, limits.ceilings(), counted).figures;
+    assert_eq!(figures.demanded, offer.calls.iter().map(|call| call.output).sum::<u64>());
+    assert!(figures.utilisation.unwrap() > 0.6 && figures.peak < 1.2, "{figures:?}");
+}
+
+#[test]
+fn a_load_needs_a_trace_that_lasts() {
+    let trace = Trace::read("t", &b"arrival_s,input_tokens,output_tokens\n5,1,1\n5,1,1\n"[..]).unwrap();
+    let offer = offer(&trace, &Habits::default());
+    assert!(Limits::of(&offer, Ceiling::Load(1_500), false, Counted::Both).is_err());
+    assert!(Limits::of(&offer, Ceiling::Limit(10), false, Counted::Both).is_ok());
+}
+
+#[test]
+fn a_pace_of_zero_lands_at_once() {
+    let trace = make(Kind::Conv, 5 * MINUTE, 1);
+    let offer = offer(&trace, &Habits { pace: (0, 0), first: 0, ..Habits::default() });
+    let figures = figures(&offer, "", Ceiling::Load(1_500));
+    assert!(figures.over < 0.001 && figures.utilisation.unwrap() > 0.9, "{figures:?}");
+}
+
+/// A call whose lengths are the largest that a trace may have.
+#[test]
+fn the_largest_calls_are_replayed_and_judged() {
+    let text = "arrival_s,input_tokens,output_tokens\n0,4000000,4000000\n130,4000000,4000000\n200,0,0\n";
+    let trace = Trace::read("t", text.as_bytes()).unwrap();
+    let offer = offer(&trace, &Habits::default());
+    let figures = figures(&offer, "factor=100", Ceiling::Limit(u64::MAX));
+    assert_eq!((figures.calls, figures.refused, figures.demanded), (3, 0, 16_000_000));
+}

@@ -104,6 +104,7 @@ impl Admission {
         for (count, label) in [
             (odd.negative, labels::Anomaly::Negative),
             (odd.absurd, labels::Anomaly::TooLarge),
+            (odd.fraction, labels::Anomaly::Fraction),
             (odd.malformed, labels::Anomaly::NotANumber),
             (odd.inconsistent, labels::Anomaly::Inconsistent),
             (odd.unparsable, labels::Anomaly::Other),
@@ -147,6 +148,9 @@ impl Admission {
 /// llm_tokens and cost charged to tenants.
 fn charged(metrics: &Metrics, model: ModelLabel, open: &Open, charge: &Charge) {
     let Charge::Settle(settle) = charge else { return };
+    if open.bound.price.is_none() {
+        metrics.usage_unpriced.inc((model,));
+    }
     metrics.usage_cost_nano.add((model,), settle.cost(open));
     let Some(usage) = &settle.usage else { return };
     for (part, amount) in [

@@ -1,7 +1,7 @@
 //! `GET /v1/limits`: a key holder's own limits, as the engine has them.
 
 use serde::Serialize;
-use tollbook_admission::StandingLine;
+use tollbook_admission::{StandingLine, nano_text};
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -27,6 +27,30 @@ struct Line<'a> {
     remaining: u64,
     /// Seconds until the account is empty if nothing else comes.
     reset_s: u64,
+    /// The same amounts in currency units, where they are money.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decimal: Option<Decimal>,
+}
+
+/// Exact decimal texts: integers in readers that have only floats lose their last digits.
+#[derive(Serialize)]
+struct Decimal {
+    ceiling: String,
+    posted: String,
+    held: String,
+    remaining: String,
+}
+
+impl Decimal {
+    fn of(line: &StandingLine) -> Self {
+        let unsigned = |nano: u64| nano_text(i64::try_from(nano).unwrap_or(i64::MAX));
+        Self {
+            ceiling: unsigned(line.ceiling),
+            posted: nano_text(line.posted),
+            held: nano_text(line.held),
+            remaining: unsigned(line.remaining),
+        }
+    }
 }
 
 /// The page's JSON.
@@ -46,6 +70,7 @@ pub(crate) fn body(lines: &[StandingLine]) -> Vec<u8> {
             held: line.held,
             remaining: line.remaining,
             reset_s: line.reset.div_ceil(1_000_000),
+            decimal: (line.measure == "cost").then(|| Decimal::of(line)),
         })
         .collect();
     serde_json::to_vec(&Page { object: "list", data }).unwrap_or_default()

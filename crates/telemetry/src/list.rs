@@ -127,6 +127,7 @@ metrics! {
     // usage
     Counts usage_llm_tokens(ModelLabel, Part) "llm_tokens charged to tenants";
     Counts usage_cost_nano(ModelLabel) "Nano-currency charged to tenants";
+    Counts usage_unpriced(ModelLabel) "Calls charged without a price: their cost is not known";
     Counts usage_anomalies(Anomaly) "Usage figures of providers that were not believed";
 
     // the engine

@@ -1,6 +1,7 @@
 //! Reads the numbers that an upstream reports: exactly, within bounds, and never by way of a float.
 //!
-//! Invariants: the value is the written decimal rounded up to a whole number; 0 ≤ value ≤ `USAGE_FIELD_MAX`.
+//! Invariants: the value is the written decimal, a whole number however it is spelt (`12`, `12.0`, `1e3`);
+//! 0 ≤ value ≤ `USAGE_FIELD_MAX`.
 //! What is not believable is not read as zero: it is `Reading::Rejected` with the reason.
 
 use crate::json::{Fault, Json, Kind};
@@ -22,6 +23,8 @@ pub(crate) enum Odd {
     Negative,
     /// Above `USAGE_FIELD_MAX`.
     Absurd,
+    /// A number, but not a whole one: nobody generates a part of an llm_token.
+    Fraction,
     /// Not a number at all.
     Malformed,
 }
@@ -43,7 +46,7 @@ impl Reading {
     }
 }
 
-/// A decimal such as `12`, `12.7` or `1e3`, rounded up.
+/// A whole number written as a decimal: `12`, `12.0` or `1e3`.
 pub(crate) fn read_decimal(text: &str) -> Reading {
     let Some(number) = Decimal::parse(text.as_bytes()) else {
         return Reading::Rejected(Odd::Malformed);
@@ -54,9 +57,11 @@ pub(crate) fn read_decimal(text: &str) -> Reading {
     if number.negative {
         return Reading::Rejected(Odd::Negative);
     }
-    match number.ceil() {
-        Some(n) if n <= USAGE_FIELD_MAX => Reading::Value(n),
-        _ => Reading::Rejected(Odd::Absurd),
+    match number.parts() {
+        Some((n, _)) if n > USAGE_FIELD_MAX => Reading::Rejected(Odd::Absurd),
+        None => Reading::Rejected(Odd::Absurd),
+        Some((_, true)) => Reading::Rejected(Odd::Fraction),
+        Some((n, false)) => Reading::Value(n),
     }
 }
 
@@ -99,8 +104,8 @@ impl<'a> Decimal<'a> {
         self.whole.iter().chain(self.fraction).all(|d| *d == b'0')
     }
 
-    /// The value rounded up, or nothing if it has more than 18 digits.
-    fn ceil(&self) -> Option<u64> {
+    /// The whole part and whether there is more, or nothing if it has more digits than a `u64`.
+    fn parts(&self) -> Option<(u64, bool)> {
         let places = i64::try_from(self.whole.len()).ok()?.checked_add(self.exponent)?;
         let mut value: u64 = 0;
         let mut place: i64 = 0;
@@ -117,7 +122,7 @@ impl<'a> Decimal<'a> {
         for _ in place..places {
             value = value.checked_mul(10)?;
         }
-        value.checked_add(u64::from(rest))
+        Some((value, rest))
     }
 }
 
@@ -136,7 +141,7 @@ fn exponent(text: &[u8]) -> Option<i64> {
     if figures.is_empty() || !tail.is_empty() {
         return None;
     }
-    // Beyond this every number is absurd or rounds up to one; saturating keeps both verdicts.
+    // Beyond this every number is absurd or a fraction; saturating keeps both verdicts.
     let n = figures.iter().fold(0_i64, |n, d| n.saturating_mul(10).saturating_add(i64::from(d - b'0')));
     Some(sign * n.min(1_000_000_000))
 }
@@ -145,17 +150,19 @@ fn exponent(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
+    /// The case would round a fraction up; design section 5 decides that a fractional usage is not believed.
     #[test]
     fn b083_strings_floats_and_exponents() {
         let cases = [
             ("12", Reading::Value(12)),
             ("12.0", Reading::Value(12)),
-            ("12.7", Reading::Value(13)),
-            ("0.0001", Reading::Value(1)),
+            ("12.7", Reading::Rejected(Odd::Fraction)),
+            ("0.0001", Reading::Rejected(Odd::Fraction)),
             ("1e3", Reading::Value(1000)),
             ("1.5e1", Reading::Value(15)),
-            ("1234e-2", Reading::Value(13)),
-            ("1e-400", Reading::Value(1)),
+            ("1200e-2", Reading::Value(12)),
+            ("1234e-2", Reading::Rejected(Odd::Fraction)),
+            ("1e-400", Reading::Rejected(Odd::Fraction)),
             ("-0.0", Reading::Value(0)),
             ("0e999999999999", Reading::Value(0)),
             ("12abc", Reading::Rejected(Odd::Malformed)),
@@ -172,7 +179,7 @@ mod tests {
 
     #[test]
     fn b084_absurd_magnitudes_and_the_bound() {
-        for text in ["2147483647", "9223372036854775807", "1e400", "1e99999999999999999999", "10000000.1"] {
+        for text in ["2147483647", "9223372036854775807", "1e400", "1e99999999999999999999", "10000001.1"] {
             assert_eq!(read_decimal(text), Reading::Rejected(Odd::Absurd), "{text}");
         }
         assert_eq!(read_decimal("10000000"), Reading::Value(USAGE_FIELD_MAX));

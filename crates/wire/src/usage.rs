@@ -77,6 +77,8 @@ pub struct Anomalies {
     pub negative: u32,
     /// Above `USAGE_FIELD_MAX`.
     pub absurd: u32,
+    /// A usage field that is a number, but not a whole one.
+    pub fraction: u32,
     /// A usage field that is no number.
     pub malformed: u32,
     /// Parts larger than their whole, totals that are not the sum, zeros after a positive usage.
@@ -101,6 +103,7 @@ impl Anomalies {
                 bump(match odd {
                     Odd::Negative => &mut self.negative,
                     Odd::Absurd => &mut self.absurd,
+                    Odd::Fraction => &mut self.fraction,
                     Odd::Malformed => &mut self.malformed,
                 });
                 None

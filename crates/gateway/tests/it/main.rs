@@ -11,8 +11,10 @@
 #![allow(clippy::duplicate_mod, reason = "the endings stand here twice on purpose: see over_http2")]
 
 mod adm;
+mod asked;
 mod authority;
 mod bad;
+mod charged;
 mod coded;
 mod doors;
 mod edge;
@@ -21,6 +23,7 @@ mod ending;
 #[path = "../../../admission/tests/it/flaky.rs"]
 mod flaky;
 mod free;
+mod left;
 mod metrics;
 mod openai;
 mod pass;

@@ -64,10 +64,52 @@ async fn b015_a_cancelled_stream_frees_its_slot() {
             .into(),
         );
         read_some(&world, "/v1/chat/completions", &ask_stream("x"), 3).await;
+        let left = std::time::Instant::now();
         world.settled().await;
+        world.until("no call is in flight", || idle(&world)).await;
+        assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
         assert_eq!(world.chat(&ask("x")).await.status, 200);
     }
-    assert_eq!(world.balance(0).await, (0, 0));
+    assert_eq!((world.balance(0).await, idle(&world)), ((0, 0), true));
+}
+
+/// No call in flight, no stream open, by the gauges.
+fn idle(world: &World) -> bool {
+    let in_flight = world.metrics.calls_in_flight.get((Surface::Chat,));
+    in_flight == 0 && world.metrics.calls_streams_open.get(()) == 0
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b016_streams_aborted_before_their_first_byte_leave_no_money_held() {
+    let mut budget = quota(key(), Measure::Cost, PeriodKind::Day, 10_000_000);
+    budget.hold = Some(tollbook_policy::Hold::Worst);
+    let world = World::start(Plan::with([budget])).await;
+    let mut body = ask_stream("x");
+    body["max_tokens"] = json!(98);
+    for n in 0..50 {
+        world.up.script(Script::default().head_after_ms(600_000));
+        let sent = async {
+            world.until("it is at the provider", || world.up.calls().len() == n + 1).await;
+            world.balance(0).await.1
+        };
+        let held = tokio::select! {
+            held = sent => held,
+            answer = world.open_stream("/v1/chat/completions", &body) => panic!("call {n}: {answer:?}"),
+        };
+        assert!((980_000..1_020_000).contains(&held), "ten of them fill the budget: {held}");
+        world.settled().await;
+    }
+    // The provider has read the input, and nothing else is charged.
+    let journal = world.journal().await;
+    assert_eq!(journal.len(), 50);
+    let input = journal[0].1.usage.input;
+    assert!((1..20).contains(&input), "{input}");
+    for (_, entry) in &journal {
+        assert_eq!((entry.usage.input, entry.usage.output, entry.figures), (input, 0, Figures::Partial));
+        assert_eq!(entry.cost_nano, input * 2_000);
+    }
+    assert_eq!(world.balance(0).await, (50 * input * 2_000, 0));
+    assert_eq!(world.chat(&body).await.status, 200, "there is room for one that is served");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,6 +173,34 @@ async fn b023_a_slot_is_held_until_the_stream_has_ended() {
     assert_eq!(third.status(), 200);
     drop((second, third));
     world.settled().await;
+}
+
+/// Heads come at once, events later: the next call goes out only after the last byte of an earlier one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b023_the_next_stream_begins_after_the_last_byte_of_an_earlier_one() {
+    let world = World::start(Plan::with([concurrency(key(), 2)])).await;
+    let slow = Generate { chunk_every_ms: 100, chunks: Some(10), ..Generate::default() };
+    world.up.set_default(slow.into());
+    let first = world.open_stream("/v1/chat/completions", &ask_stream("a")).await;
+    let second = world.open_stream("/v1/chat/completions", &ask_stream("b")).await;
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    let read = [first, second].map(|stream| tokio::spawn(stream.into_body().collect()));
+    for _ in 0..3 {
+        let refused = world.chat(&ask_stream("c")).await;
+        assert_eq!(refused.json()["error"]["code"], "rate_limit_exceeded");
+    }
+    assert_eq!((world.up.calls().len(), world.balance(0).await.1), (2, 2));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while world.chat(&ask_stream("d")).await.status == 429 {
+        assert!(tokio::time::Instant::now() < deadline, "a slot comes free");
+    }
+    for body in read {
+        assert!(body.await.unwrap().unwrap().to_bytes().ends_with(b"data: [DONE]\n\n"), "both were whole");
+    }
+    let calls = world.up.calls_at_rest();
+    assert_eq!(calls.len(), 3, "no refused one was sent");
+    let ended = calls[..2].iter().map(|call| call.ended_ms.unwrap()).min().unwrap();
+    assert!(calls[2].arrived_ms >= ended, "{} before {ended}", calls[2].arrived_ms);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -359,9 +429,25 @@ async fn b040_a_buffered_call_that_never_ends_is_charged_as_held() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b041_every_surface_and_cut_is_charged_once() {
-    for (path, model) in [("/v1/chat/completions", "gpt"), ("/v1/messages", "claude")] {
-        for cut in ["client", "reset", "stall", "close"] {
-            let world = World::start(short_silence(wide())).await;
+    let said = json!([{ "role": "user", "content": "x" }]);
+    let surfaces = [
+        (
+            "/v1/chat/completions",
+            json!({ "model": "gpt", "max_tokens": 300, "stream": true, "messages": said }),
+        ),
+        ("/v1/completions", json!({ "model": "gpt", "max_tokens": 300, "stream": true, "prompt": "x" })),
+        ("/v1/responses", json!({ "model": "gpt", "max_output_tokens": 300, "stream": true, "input": "x" })),
+        ("/v1/messages", json!({ "model": "claude", "max_tokens": 300, "stream": true, "messages": said })),
+    ];
+    for (path, body) in &surfaces {
+        for (cut, ending) in [
+            ("client", Ending::ClientGone),
+            ("reset", Ending::Reset),
+            ("stall", Ending::Timeout),
+            ("close", Ending::Reset),
+        ] {
+            let plan = if cut == "stall" { short_silence(wide()) } else { wide() };
+            let world = World::start(plan).await;
             let base = Generate {
                 output_llm_tokens: Some(200),
                 chunks: Some(200),
@@ -376,20 +462,24 @@ async fn b041_every_surface_and_cut_is_charged_once() {
                 _ => base,
             };
             world.up.script(script.into());
-            let body = json!({ "model": model, "max_tokens": 300, "stream": true, "messages": [{ "role": "user", "content": "x" }] });
             if cut == "client" {
-                read_some(&world, path, &body, 5).await;
+                read_some(&world, path, body, 5).await;
             } else {
-                let answer = world.post(path, &body).await;
-                assert!(answer.text().contains("error"), "{path} {cut}: {}", answer.text());
-                assert!(!answer.text().contains("[DONE]") && !answer.text().contains("message_stop"));
+                let text = world.post(path, body).await.text();
+                assert!(text.contains("error"), "{path} {cut}: {text}");
+                for good_end in ["[DONE]", "message_stop", "response.completed"] {
+                    assert!(!text.contains(good_end), "{path} {cut}: {text}");
+                }
             }
             world.settled().await;
             let journal = world.journal().await;
             assert_eq!(journal.len(), 1, "{path} {cut}");
             let entry = &journal[0].1;
-            assert!(entry.cost_nano > 0 && entry.usage.output > 0, "{path} {cut}: {entry:?}");
-            assert_eq!(entry.figures, Figures::Partial, "{path} {cut}");
+            let (input, output) = (entry.usage.input, entry.usage.output);
+            assert!(input > 0 && output > 0, "{path} {cut}: {entry:?}");
+            assert_eq!(entry.cost_nano, input * 2_000 + output * 10_000, "{path} {cut}");
+            assert_eq!((entry.figures, entry.ending), (Figures::Partial, ending), "{path} {cut}");
+            assert_eq!(world.balance(2).await, (input + output, 0), "{path} {cut}");
             assert_eq!(world.held().await, 0);
         }
     }
@@ -397,26 +487,61 @@ async fn b041_every_surface_and_cut_is_charged_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b042_a_cut_is_not_a_good_end() {
-    let world = World::start(wide()).await;
-    world.up.script(Generate { close_at_chunk: Some(3), chunks: Some(9), ..Generate::default() }.into());
-    let text = world.chat(&ask_stream("x")).await.text();
-    let content = text.matches("\"content\":\"").count() - text.matches("\"content\":\"\"").count();
-    assert_eq!(content, 3, "{text}");
-    assert!(text.contains("\"code\":\"stream_incomplete\""), "{text}");
-    assert!(!text.contains("[DONE]"));
+    let three = Generate { chunks: Some(3), output_llm_tokens: Some(3), ..Generate::default() };
+    let clean = Generate { omit_finish: true, omit_done: true, usage: UsageMode::Never, ..three.clone() };
+    let cut = Generate { close_at_chunk: Some(3), chunks: Some(9), output_llm_tokens: Some(9), ..three };
+    for (script, ends_as) in [(clean, Ending::Truncated), (cut, Ending::Reset)] {
+        let world = World::start(wide()).await;
+        world.up.script(script.into());
+        let text = world.chat(&ask_stream("x")).await.text();
+        let content = text.matches("\"content\":\"").count() - text.matches("\"content\":\"\"").count();
+        assert_eq!(content, 3, "{text}");
+        assert!(!text.contains("[DONE]") && !text.contains("\"finish_reason\":\"stop\""), "{text}");
+        let last = text.trim_end_matches("\n\n").rsplit("\n\n").next().unwrap();
+        let error: Value = serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(error["error"]["code"], "stream_incomplete", "the error is the last event: {text}");
+        assert_eq!(text.matches("\"error\"").count(), 1, "{text}");
+        world.settled().await;
+        let (figures, ending, total) = last_entry(&world).await;
+        assert_eq!((figures, ending), (Figures::Partial, ends_as), "it is journaled as what it was");
+        let usage = world.journal().await[0].1.usage;
+        assert!(usage.input > 0 && usage.output >= 3, "what came is charged: {usage:?}");
+        assert_eq!(world.balance(2).await, (total, 0));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b043_a_messages_stream_without_stop_gets_an_error_event() {
-    let world = World::start(wide()).await;
-    world.up.script(Generate { reset_at_chunk: Some(2), chunks: Some(9), ..Generate::default() }.into());
-    let body = json!({ "model": "claude", "max_tokens": 50, "stream": true, "messages": [{ "role": "user", "content": "x" }] });
-    let text = world.post("/v1/messages", &body).await.text();
-    assert!(
-        text.contains("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\""),
-        "{text}"
-    );
-    assert!(!text.contains("message_stop") && !text.contains("end_turn"));
+    let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
+    let piece = |text: &str| {
+        let delta = json!({ "type": "input_json_delta", "partial_json": text });
+        event(json!({ "type": "content_block_delta", "index": 0, "delta": delta }))
+    };
+    let usage = json!({ "input_tokens": 40, "output_tokens": 1 });
+    let tool = json!({ "type": "tool_use", "id": "t", "name": "look", "input": {} });
+    let sent = [
+        event(json!({ "type": "message_start", "message": { "id": "m", "usage": usage } })),
+        event(json!({ "type": "content_block_start", "index": 0, "content_block": tool })),
+        piece("{\"city\":"),
+        piece("\"Par"),
+    ]
+    .concat();
+    for cut in [Step::Reset, Step::Close] {
+        let world = World::start(wide()).await;
+        world.up.script(Script::steps(vec![Step::Text(sent.clone()), Step::DelayMs(50), cut.clone()]));
+        let body = json!({ "model": "claude", "max_tokens": 50, "stream": true, "messages": [{ "role": "user", "content": "x" }] });
+        let text = world.post("/v1/messages", &body).await.text();
+        let added = text.strip_prefix(sent.as_str()).unwrap_or_else(|| panic!("{cut:?}: {text}"));
+        assert!(
+            added.starts_with("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\""),
+            "{cut:?}: {added}"
+        );
+        assert_eq!(added.matches("event: ").count(), 1, "nothing else is made up: {added}");
+        world.settled().await;
+        let (figures, _, _) = last_entry(&world).await;
+        let usage = world.journal().await[0].1.usage;
+        assert!(figures == Figures::Partial && usage.input == 40 && usage.output > 0, "{usage:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -545,14 +670,32 @@ async fn b036_a_draining_upstream_is_read_to_its_usage_within_its_bound() {
     world.settled().await;
     assert_eq!(world.balance(0).await, (600, 0));
     assert_eq!(last_entry(&world).await, (Figures::Reported, Ending::ClientGone, 600));
+    let drained = world.up.calls_at_rest();
+    assert_eq!((drained[0].content_chunks, drained[0].gone_at_chunk), (50, None), "it was read to its end");
     // Over the bound of three the upstream is cut, and what was received is charged.
     let mut open = Vec::new();
     for _ in 0..4 {
-        open.push(world.open_stream("/v1/chat/completions", &ask_stream("x")).await);
+        let mut stream = world.open_stream("/v1/chat/completions", &ask_stream("x")).await;
+        let mut text = Vec::new();
+        while !text.windows(12).any(|w| w == b"\"content\":\" ") {
+            text.extend_from_slice(&stream.body_mut().frame().await.unwrap().unwrap().into_data().unwrap());
+        }
+        open.push(stream);
     }
     drop(open);
     world.settled().await;
     let journal = world.journal().await;
     let reported = journal.iter().filter(|(_, b)| b.figures == Figures::Reported).count();
     assert_eq!((journal.len(), reported), (5, 4));
+    let cut: Vec<_> = journal.iter().filter(|(_, b)| b.figures == Figures::Partial).collect();
+    let usage = cut[0].1.usage;
+    assert!(usage.input > 0 && usage.output > 0, "{usage:?}");
+    assert_eq!(world.balance(0).await, (4 * 600 + usage.input + usage.output, 0));
+    let gone = world.up.calls_at_rest().iter().filter(|call| call.gone_at_chunk.is_some()).count();
+    assert_eq!(gone, 1, "the provider saw one leave");
+    // The places are given back.
+    read_some(&world, "/v1/chat/completions", &ask_stream("x"), 5).await;
+    world.settled().await;
+    assert_eq!(last_entry(&world).await, (Figures::Reported, Ending::ClientGone, 600));
+    assert!(idle(&world));
 }

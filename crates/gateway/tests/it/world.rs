@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     /// All of the model's dialect if absent.
     pub(crate) surfaces: Option<Surfaces>,
     pub(crate) priced: bool,
+    /// In place of the price list of the field cases.
+    pub(crate) price: Option<Price>,
     /// The model `claude` has the price 0.
     pub(crate) claude_is_free: bool,
     pub(crate) settings: Settings,
@@ -76,6 +78,7 @@ impl Default for Plan {
             facts: ModelFacts::guessed("gpt-4o"),
             surfaces: None,
             priced: true,
+            price: None,
             claude_is_free: false,
             settings: Settings::default(),
             config: |_| (),
@@ -451,7 +454,7 @@ fn snapshot(plan: &Plan) -> Snapshot {
     ]);
     let mut prices = PriceBook { version: 1, models: BTreeMap::new(), default: None };
     if plan.priced {
-        prices.default = Some(fixture_price());
+        prices.default = Some(plan.price.clone().unwrap_or_else(|| Price::new(&fixture_price()).unwrap()));
     }
     if plan.claude_is_free {
         let nothing = || Some("0".to_owned());
@@ -463,7 +466,7 @@ fn snapshot(plan: &Plan) -> Snapshot {
 }
 
 /// Price list `fx-1` of the field cases, currency units per million.
-fn fixture_price() -> Price {
+pub(crate) fn fixture_price() -> PriceDraft {
     let text = |t: &str| Some(t.to_owned());
     let rates = RatesDraft {
         input: text("2"),
@@ -474,7 +477,7 @@ fn fixture_price() -> Price {
         audio_output: text("12"),
         ..RatesDraft::default()
     };
-    Price::new(&PriceDraft { rates, web_search: text("0.01"), ..PriceDraft::default() }).unwrap()
+    PriceDraft { rates, web_search: text("0.01"), ..PriceDraft::default() }
 }
 
 /// A chat request.

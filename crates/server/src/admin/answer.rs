@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tollbook_admission::{Explanation, ModelPlan, Principal, Refused, StandingLine};
-use tollbook_store::{Entry, Name, Usage};
+use tollbook_store::{Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
 use super::{Admin, Refusal};
@@ -127,6 +127,7 @@ fn line(line: &StandingLine) -> Value {
         "strictness": if line.hard { "hard" } else { "soft" }, "shadow": line.shadow, "pool": line.pool,
         "ceiling": line.ceiling, "posted": line.posted, "held": line.held, "remaining": line.remaining,
         "reset_s": line.reset.div_ceil(1_000_000), "demand": line.demand, "would_refuse": line.would_refuse,
+        "decimal": decimal(line.measure, line.ceiling, line.posted, line.held),
     })
 }
 
@@ -143,8 +144,17 @@ fn account(line: &accounts::Line) -> Value {
         "strictness": if line.hard { "hard" } else { "soft" }, "shadow": line.shadow, "ceiling": line.ceiling,
         "posted": line.posted, "held": line.held, "live_holds": line.live_holds,
         "reset_s": line.reset.div_ceil(1_000_000), "shadow_denied": line.shadow_denied,
-        "denied": line.denied,
+        "denied": line.denied, "decimal": decimal(line.measure, line.ceiling, line.posted, line.held),
     })
+}
+
+/// Amounts of money in currency units, exact; nothing for other measures.
+fn decimal(measure: &str, ceiling: u64, posted: i64, held: i64) -> Value {
+    if measure != "cost" {
+        return Value::Null;
+    }
+    let ceiling = nano_text(i64::try_from(ceiling).unwrap_or(i64::MAX));
+    json!({"ceiling": ceiling, "posted": nano_text(posted), "held": nano_text(held)})
 }
 
 async fn past(admin: &Admin, request_id: &str) -> Result<Value, Refusal> {
@@ -175,7 +185,7 @@ fn entry(entry: &Entry) -> Value {
         "service": name(&body.service), "user": name(&body.user), "model_asked": name(&body.model_asked),
         "model_priced": name(&body.model_priced), "model_used": name(&body.model_used), "pool": name(&body.pool),
         "requests": entry.requests, "usage": usage(&body.usage), "cost_nano": body.cost_nano,
-        "price_version": body.price_version,
+        "cost": nano_text(body.cost_nano), "price_version": body.price_version,
         "hold": {
             "input_llm_tokens": body.hold.input_llm_tokens, "expected_llm_tokens": body.hold.expected_llm_tokens,
             "worst_llm_tokens": body.hold.worst_llm_tokens, "expected_cost_nano": body.hold.expected_cost_nano,

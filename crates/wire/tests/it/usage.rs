@@ -238,12 +238,14 @@ fn b082_negative_usage_is_not_reported() {
     assert_eq!((got.usage, got.anomalies.negative), (None, 3));
 }
 
+/// The case would have 13 for 12.7; design section 5 decides: a fractional usage is not believed.
 #[test]
 fn b083_strings_and_floats() {
     let cases = [
         ("\"12\"", Some(12)),
         ("12.0", Some(12)),
-        ("12.7", Some(13)),
+        ("12.7", None),
+        ("\"12.7\"", None),
         ("\"12abc\"", None),
         ("true", None),
         ("1e3", Some(1000)),
@@ -254,7 +256,10 @@ fn b083_strings_and_floats() {
         let got = chat_body(&format!(r#"{{"prompt_tokens":{value},"completion_tokens":1}}"#));
         let usage = got.usage.unwrap();
         assert_eq!(usage.input_reported.then_some(usage.input), want, "{value}");
-        assert_eq!(got.anomalies.malformed, u32::from(want.is_none() && value != "null"), "{value}");
+        let fraction = value.contains("12.7");
+        assert_eq!(got.anomalies.fraction, u32::from(fraction), "{value}");
+        let malformed = want.is_none() && value != "null" && !fraction;
+        assert_eq!(got.anomalies.malformed, u32::from(malformed), "{value}");
     }
 }
 

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tollbook_engine::{
-    Applied, DueHold, Engine, EngineError, ErrorKind, ExpireCall, Profile, Receipt, Reply, ReserveCall,
-    Shard, Verdict,
+    Applied, DueHold, Engine, EngineError, ErrorKind, ExpireCall, Receipt, Reply, ReserveCall, Shard, Verdict,
 };
 use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReleaseWhy, ReservationId, Reserve};
 use tollbook_policy::PeriodTable;
@@ -26,6 +25,7 @@ use crate::estimate::{self, Estimate};
 use crate::figures::{Figure, Figures};
 use crate::live::{Live, LiveCalls, Lives};
 use crate::outcome::{Outcome, Posting};
+use crate::plans::{Plan, Plans};
 use crate::refused::{LimitRefusal, Refused};
 use crate::report;
 use crate::settle::{SettleBounds, Settler};
@@ -115,6 +115,7 @@ pub struct Admission {
     engine: Arc<dyn Engine>,
     pub(crate) settler: Arc<Settler>,
     pub(crate) live: Arc<LiveCalls>,
+    plans: Arc<Plans>,
     pub(crate) metrics: Arc<Metrics>,
     snapshot: ArcSwap<Snapshot>,
     pub(crate) bindings: Bindings,
@@ -152,19 +153,28 @@ impl Admission {
         );
         let live =
             LiveCalls::new(Arc::clone(&engine), Arc::clone(&metrics), settings.lives, settings.deadline);
+        let ids = Ids::new()?;
+        let plans = Plans::new(
+            Arc::clone(&engine),
+            Arc::clone(&time),
+            Arc::clone(&metrics),
+            ids.gateway,
+            (settings.lives.flush, settings.deadline),
+        );
         let periods = PeriodTable::new(snapshot.catalog.calendars(), now / 1_000_000);
         report::name(&metrics, &snapshot);
         Ok(Arc::new(Self {
             engine,
             settler: Arc::new(settler),
             live: Arc::new(live),
+            plans: Arc::new(plans),
             snapshot: ArcSwap::new(snapshot),
             bindings: Bindings::new(Arc::clone(&metrics)),
             periods: RwLock::new(Arc::new(periods)),
             time,
             settings,
             denials: Denials::default(),
-            ids: Ids::new()?,
+            ids,
             metrics,
         }))
     }
@@ -176,8 +186,9 @@ impl Admission {
             drop(stop.wait_for(|stopped| *stopped).await);
         };
         let renewing = Arc::clone(&self.live).run(stopped(stop.clone()));
+        let planning = Arc::clone(&self.plans).run(stopped(stop.clone()));
         let settling = Arc::clone(&self.settler).run(stopped(stop));
-        tokio::join!(renewing, settling);
+        tokio::join!(renewing, planning, settling);
         if let Err(error) = verb::within(Duration::from_secs(5), self.engine.flush()).await {
             tracing::error!(%error, "the engine could not make its log durable");
         }
@@ -277,8 +288,8 @@ impl Admission {
             }
         }
         match asked {
-            Asked::Admitted(tenant, hold) => {
-                self.open_ticket(bound, estimate, hold, tenant, &asking, started).await
+            Asked::Admitted { receipt, hold, plan } => {
+                self.open_ticket(bound, estimate, (receipt, hold, plan), &asking, started).await
             }
             Asked::Denied(denial, now) => Err(self.denied(&bound, Side::Tenant, &denial, now)),
         }
@@ -316,8 +327,7 @@ impl Admission {
         self: &Arc<Self>,
         bound: Arc<Bound>,
         estimate: Estimate,
-        hold: Hold,
-        tenant: Receipt,
+        (tenant, hold, plan): (Receipt, Hold, Plan),
         asking: &Asking<'_>,
         started: Instant,
     ) -> Result<Admitted, Refused> {
@@ -337,7 +347,9 @@ impl Admission {
             request_id: Arc::clone(asking.request_id),
             admission: Arc::clone(self),
             live: Arc::clone(&live),
+            plan,
             pool: None,
+            pool_plan: Plan::default(),
             attempts: 0,
             bound,
             estimate,
@@ -347,7 +359,7 @@ impl Admission {
             _in_flight: self.enter(asking.request.surface, asking.way),
         };
         match self.reserve_pool(&open, 0).await {
-            Ok(pool) => open.pool = pool,
+            Ok(pool) => (open.pool, open.pool_plan) = pool,
             Err(refused) => {
                 // No hold outlives a denial (L1): the Ticket was never sent, so all of it is given back.
                 Ticket::new(open).end(&Outcome::never_sent());
@@ -376,35 +388,35 @@ impl Admission {
         let legs = |periods: &PeriodTable| estimate.legs(bound, periods);
         let hold = estimate::hold(&first, estimate);
         let context = estimate::context(bound, hold, estimate::lapse(&first), asking);
-        let reserve = self.fresh(self.ids.next(), 0, first, context);
-        Ok(match self.reserve(bound, Side::Tenant, reserve, legs).await? {
-            Asked::Admitted(receipt, _) => {
+        let reserve = self.fresh(self.ids.next(), 0, bound, first, context);
+        Ok(match self.reserve(bound, Side::Tenant, asking.request.stream, reserve, legs).await? {
+            Asked::Admitted { receipt, plan, .. } => {
                 bound.seen(&receipt);
-                Asked::Admitted(receipt, hold)
+                Asked::Admitted { receipt, hold, plan }
             }
             denied @ Asked::Denied(..) => denied,
         })
     }
 
-    /// Takes the pool's reservation of an admitted call; `None` where the pool has no limits.
+    /// Takes the pool's reservation of an admitted call, with its plan; `None` where the pool has no limits.
     pub(crate) async fn reserve_pool(
         self: &Arc<Self>,
         open: &Open,
         attempt: Attempt,
-    ) -> Result<Option<Receipt>, Refused> {
+    ) -> Result<(Option<Receipt>, Plan), Refused> {
         let bound = &open.bound;
         // What is free at the provider has a rate of its own there.
         if bound.pool.accounts.is_empty() || open.free {
-            return Ok(None);
+            return Ok((None, Plan::default()));
         }
         let expected = open.tenant.receipt.legs.iter().map(|leg| leg.output).max();
         let output = expected.unwrap_or(open.estimate.demand.cap);
         let context = open.opening(Side::Pool).context();
         let legs = |periods: &PeriodTable| open.estimate.pool_legs(bound, periods, output);
         let first = legs(&self.periods_at(bound, self.now_s()))?;
-        let reserve = self.fresh(pool_id(open.tenant.receipt.id), attempt, first, context);
-        match self.reserve(bound, Side::Pool, reserve, legs).await? {
-            Asked::Admitted(receipt, _) => Ok(Some(receipt)),
+        let reserve = self.fresh(pool_id(open.tenant.receipt.id), attempt, bound, first, context);
+        match self.reserve(bound, Side::Pool, open.stream, reserve, legs).await? {
+            Asked::Admitted { receipt, plan, .. } => Ok((Some(receipt), plan)),
             Asked::Denied(denial, now) => Err(self.denied(bound, Side::Pool, &denial, now)),
         }
     }
@@ -414,6 +426,7 @@ impl Admission {
         self: &Arc<Self>,
         bound: &Arc<Bound>,
         side: Side,
+        streams: bool,
         reserve: Reserve,
         legs: impl Fn(&PeriodTable) -> Result<Vec<Leg>, Refused>,
     ) -> Result<Asked, Refused> {
@@ -421,7 +434,7 @@ impl Admission {
             Side::Pool => (bound.pool_shard, &bound.pool),
             Side::Tenant | Side::Unreadable => (bound.tenant_shard, &bound.tenant),
         };
-        let mut call = ReserveCall { shard, reserve, profile: Profile::default(), class: 0, waiting: false };
+        let mut call = ReserveCall { shard, reserve, class: 0, waiting: false };
         let (mut recalendared, mut swept, mut repeated) = (false, false, false);
         for _ in 0..ASKS_MAX {
             let reply = match verb::within(self.settings.deadline, self.engine.reserve(&call)).await {
@@ -437,7 +450,8 @@ impl Admission {
             match reply.value {
                 Verdict::Admit(receipt) => {
                     self.note_admitted(side, binding, &receipt);
-                    return Ok(Asked::Admitted(receipt, Hold::default()));
+                    let plan = self.plans.admitted(shard, &call.reserve, &receipt.receipt, streams);
+                    return Ok(Asked::Admitted { receipt, hold: Hold::default(), plan });
                 }
                 Verdict::Recalendar if !recalendared => {
                     recalendared = true;
@@ -462,9 +476,16 @@ impl Admission {
         Err(Refused::Internal)
     }
 
-    fn fresh(&self, id: ReservationId, attempt: Attempt, legs: Vec<Leg>, context: Vec<u8>) -> Reserve {
+    fn fresh(
+        &self,
+        id: ReservationId,
+        attempt: Attempt,
+        bound: &Bound,
+        legs: Vec<Leg>,
+        context: Vec<u8>,
+    ) -> Reserve {
         let life = Micros::try_from(self.settings.lives.door.as_micros()).unwrap_or(Micros::MAX);
-        Reserve { id, attempt, life, legs, context }
+        Reserve { id, attempt, life, profile: bound.profile(), legs, context }
     }
 
     pub(crate) fn periods_at(&self, bound: &Bound, now_s: u64) -> Arc<PeriodTable> {
@@ -549,7 +570,11 @@ impl Admission {
 
 /// What a reserve came to.
 enum Asked {
-    Admitted(Receipt, Hold),
+    Admitted {
+        receipt: Receipt,
+        hold: Hold,
+        plan: Plan,
+    },
     /// With the engine time of the decision.
     Denied(Box<Denial>, Micros),
 }
@@ -560,6 +585,7 @@ pub(crate) fn window(shape: &tollbook_ledger::Shape) -> Micros {
         tollbook_ledger::Shape::Rate { buckets, width, .. } => {
             width.saturating_mul(u64::from(buckets.saturating_sub(1)))
         }
+        tollbook_ledger::Shape::Forecast { window, .. } => Micros::from(*window) * 1_000_000,
         _ => 0,
     }
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tollbook_engine::{Receipt, Shard};
+use tollbook_ledger::stream::Pace;
 use tollbook_ledger::{
-    AMOUNT_MAX, AccountId, EstimatorId, Hold, Leg, Limit, LimitId, Measure, OnExpiry, Shape,
+    AMOUNT_MAX, AccountId, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry, Profile, Shape,
 };
 use tollbook_policy::{
     Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, Key, MeterPair, Subject, WhenAway,
@@ -38,6 +39,8 @@ pub(crate) struct Bound {
     pub(crate) pool_shard: Shard,
     pub(crate) estimators: EstimatorIds,
     learned: Arc<Mutex<Learned>>,
+    /// How the model streams, whoever asks it.
+    pace: Arc<Mutex<Pace>>,
     /// Room left on the tenant side's hard limits, by leg, as the last reply in this gateway showed; `u64::MAX` before.
     hard_room: Vec<AtomicU64>,
     pub(crate) price: Option<Price>,
@@ -99,6 +102,7 @@ pub(crate) struct Bindings {
     hasher: ahash::RandomState,
     bound: RwLock<HashMap<u64, (Asked, Arc<Bound>)>>,
     learned: Mutex<HashMap<EstimatorId, Arc<Mutex<Learned>>>>,
+    paces: Mutex<HashMap<EstimatorId, Arc<Mutex<Pace>>>>,
 }
 
 impl Bindings {
@@ -109,6 +113,7 @@ impl Bindings {
             hasher: ahash::RandomState::default(),
             bound: RwLock::default(),
             learned: Mutex::default(),
+            paces: Mutex::default(),
         }
     }
 
@@ -194,6 +199,7 @@ impl Bindings {
             pool_shard: shard(&target.pool),
             estimators,
             learned: self.learned(estimators.own),
+            pace: self.pace(estimators.prior),
             hard_room: tenant.accounts.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
             price: (!model.is_empty()).then(|| snapshot.prices.price(model).cloned()).flatten(),
             model_label: self.metrics.label(model),
@@ -235,6 +241,15 @@ impl Bindings {
         self.bind(principal.snapshot(), key, "", plan, (service, user), now)
     }
 
+    /// By the model's estimator, which no two models share.
+    fn pace(&self, model: EstimatorId) -> Arc<Mutex<Pace>> {
+        let mut all = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= LEARNED_MAX {
+            all.clear();
+        }
+        Arc::clone(all.entry(model).or_default())
+    }
+
     fn learned(&self, own: EstimatorId) -> Arc<Mutex<Learned>> {
         let mut all = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= LEARNED_MAX {
@@ -245,6 +260,16 @@ impl Bindings {
 }
 
 impl Bound {
+    /// How the next call is expected to stream.
+    pub(crate) fn profile(&self) -> Profile {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).profile()
+    }
+
+    /// A stream has ended: when it began after its admission, how long it streamed, and how much.
+    pub(crate) fn paced(&self, ttft: Micros, streamed: Micros, output: u64) {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).learn(ttft, streamed, output);
+    }
+
     pub(crate) fn facts(&self) -> &ModelFacts {
         &self.plan.facts
     }

@@ -1,7 +1,7 @@
 //! What an ended call is charged: the table of `pricing`, applied to a reservation.
 
 use tollbook_engine::Receipt;
-use tollbook_ledger::{Measure, ReleaseWhy};
+use tollbook_ledger::{Measure, ReleaseWhy, Shape};
 use tollbook_policy::Binding;
 use tollbook_pricing::{self as pricing, Decision, Parts, Seen, actuals, unknown_actuals};
 use tollbook_store::{EntryBody, Figures, Usage as EntryUsage, signed};
@@ -148,7 +148,11 @@ impl Settle {
 /// What was last decided for each leg: what the door held, or what a hold on a hard limit was granted to grow to (L9).
 /// Growth of soft legs is recorded, not decided.
 fn decided(open: &Open, binding: &Binding, receipt: &Receipt) -> Vec<u64> {
-    let held = receipt.receipt.legs.iter().map(|leg| leg.held);
+    // A plan holds nothing; what was decided is what was planned.
+    let held = binding.accounts.iter().zip(&receipt.receipt.legs).map(|(account, leg)| match account.shape {
+        Shape::Forecast { .. } => leg.expected,
+        _ => leg.held,
+    });
     let grew = open.live.granted().filter(|_| std::ptr::eq(binding, &raw const open.bound.tenant));
     let Some(output) = grew else { return held.collect() };
     let periods = open.admission.periods_at(&open.bound, open.admission.now_s());

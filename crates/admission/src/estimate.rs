@@ -140,7 +140,7 @@ impl Estimate {
 /// The expected demand of a leg in its account's unit, as it is before anything was learned.
 fn expected(leg: &Leg) -> u64 {
     let output = match leg.estimator {
-        Estimator::Constant { output } | Estimator::Ema { first: output, .. } => output.min(leg.cap),
+        Estimator::Constant { output } | Estimator::Learned { first: output, .. } => output.min(leg.cap),
         Estimator::Capped => leg.cap,
     };
     leg.base.saturating_add(leg.per_output.saturating_mul(output)).div_ceil(1_000)

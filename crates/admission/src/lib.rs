@@ -14,6 +14,7 @@ mod explain;
 mod figures;
 mod live;
 mod outcome;
+mod plans;
 mod refused;
 mod report;
 mod settle;

@@ -20,7 +20,7 @@ use tollbook_telemetry::labels::Verb;
 use crate::{report, verb};
 
 /// Most renewals sent in one call.
-const BATCH_MAX: usize = 256;
+pub(crate) const BATCH_MAX: usize = 256;
 /// Lists of live calls; a power of two, to spread their locks.
 const LISTS: usize = 16;
 /// Smallest step by which a hold on a hard limit grows, in llm_tokens (L9).
@@ -35,11 +35,18 @@ pub struct Lives {
     pub renewed: Duration,
     /// Pause between two rounds of renewals.
     pub every: Duration,
+    /// Pause between two batches of progress for what is planned.
+    pub flush: Duration,
 }
 
 impl Default for Lives {
     fn default() -> Self {
-        Self { door: Duration::from_secs(15), renewed: Duration::from_mins(1), every: Duration::from_secs(5) }
+        Self {
+            door: Duration::from_secs(15),
+            renewed: Duration::from_mins(1),
+            every: Duration::from_secs(5),
+            flush: Duration::from_secs(2),
+        }
     }
 }
 
@@ -203,7 +210,13 @@ impl LiveCalls {
                 .iter()
                 .flat_map(|live| {
                     let sent = live.is_sent();
-                    live.claims().map(move |claim| RenewCall { claim, sent, life, output_expected: None })
+                    live.claims().map(move |claim| RenewCall {
+                        claim,
+                        sent,
+                        life,
+                        output_expected: None,
+                        outgrown: None,
+                    })
                 })
                 .collect();
             for batch in calls.chunks(BATCH_MAX) {
@@ -230,6 +243,7 @@ impl LiveCalls {
                     sent: live.is_sent(),
                     life,
                     output_expected: Some(live.asked.load(Ordering::Acquire)),
+                    outgrown: None,
                 })
                 .collect();
             let answers = verb::within(self.deadline, self.engine.renew(&calls)).await;

@@ -116,13 +116,17 @@ fn read_all(bytes: &[u8]) -> (Vec<Spooled>, u64) {
     (out, good)
 }
 
+/// Kinds of payload; on disk, so none is used again.
+const SETTLE_WITHOUT_LANDED: u8 = 1;
+const SETTLE: u8 = 5;
+
 /// Frame: length u32, crc32 u32, payload; little endian.
 fn encode(spooled: &Spooled) -> Vec<u8> {
     let mut payload = Vec::with_capacity(256);
     put_u64(&mut payload, spooled.ended);
     match &spooled.posting {
         Posting::Settle(call) => {
-            payload.push(1);
+            payload.push(SETTLE);
             put_claim(&mut payload, call.claim);
             put_accounts(&mut payload, &call.accounts);
             for amount in &call.actual {
@@ -130,6 +134,7 @@ fn encode(spooled: &Spooled) -> Vec<u8> {
             }
             payload.push(u8::from(call.learn.is_some()));
             put_u64(&mut payload, call.learn.unwrap_or(0));
+            put_u64(&mut payload, call.landed);
             payload.extend_from_slice(&call.entry);
         }
         Posting::Release(call) => {
@@ -191,14 +196,16 @@ fn decode_payload(payload: &[u8]) -> Option<Spooled> {
     let claim = reader.claim()?;
     let accounts = reader.accounts()?;
     let posting = match kind {
-        1 => {
+        SETTLE_WITHOUT_LANDED | SETTLE => {
             let actual: Option<Vec<u64>> = accounts.iter().map(|_| reader.u64()).collect();
             let learns = reader.u8()? != 0;
             let output = reader.u64()?;
+            let landed = if kind == SETTLE { reader.u64()? } else { 0 };
             Posting::Settle(SettleCall {
                 claim,
                 accounts,
                 actual: actual?,
+                landed,
                 learn: learns.then_some(output),
                 entry: reader.rest.to_vec(),
                 age: 0,
@@ -267,6 +274,7 @@ mod tests {
             claim,
             accounts: vec![account; 2],
             actual: vec![n, 5],
+            landed: n,
             learn: Some(9),
             entry: vec![1, 2],
             age: 0,

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use tollbook_engine::{Claim, Receipt, ReleaseCall, SettleCall};
-use tollbook_ledger::{Measure, ReleaseWhy};
+use tollbook_ledger::{Measure, Micros, ReleaseWhy};
 use tollbook_policy::Binding;
 use tollbook_pricing::count_output;
 use tollbook_store::{EntryBody, Figures as Source, Flags, Hold, Side};
@@ -23,6 +23,7 @@ use crate::estimate::Estimate;
 use crate::figures::Figures;
 use crate::live::{Leave, Live};
 use crate::outcome::{Ending, Outcome, Posting};
+use crate::plans::Plan;
 use crate::refused::Refused;
 use crate::{report, trace};
 
@@ -45,7 +46,9 @@ pub(crate) struct Open {
     /// It came by no surface: nothing is learned from it.
     pub(crate) passed: bool,
     pub(crate) tenant: Receipt,
+    pub(crate) plan: Plan,
     pub(crate) pool: Option<Receipt>,
+    pub(crate) pool_plan: Plan,
     pub(crate) live: Arc<Live>,
     pub(crate) figures: Figures,
     pub(crate) request_id: Arc<str>,
@@ -118,6 +121,20 @@ impl Ticket {
         self.open.as_ref().is_some_and(|open| open.live.is_bounded())
     }
 
+    /// Whether the call's output is planned on some account, which wants to hear how it goes.
+    pub fn is_planned(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| !(open.plan.is_empty() && open.pool_plan.is_empty()))
+    }
+
+    /// The stream has given `output` so far, the first of it a while ago.
+    pub fn told(&self, output: &Classes, first_output: Option<Instant>) {
+        let (Some(open), Some(first)) = (self.open.as_ref(), first_output) else { return };
+        let (_, count) = open.metered(output);
+        let first = open.engine_time(first);
+        open.plan.tell(count, first);
+        open.pool_plan.tell(count, first);
+    }
+
     /// The stream has given `output` so far; says whether it may go on, and asks for more room before it runs out.
     pub fn streamed(&self, output: &Classes, first_output: Option<Instant>, waker: Option<&Waker>) -> Leave {
         let Some(open) = self.open.as_ref() else { return Leave::GoOn };
@@ -143,7 +160,9 @@ impl Ticket {
         open.live.set_pool(None);
         let admission = Arc::clone(&open.admission);
         let attempt = receipt.receipt.attempt.saturating_add(1);
-        let receipt = admission.reserve_pool(open, attempt).await?;
+        open.pool_plan.end(admission.now(), 0);
+        let (receipt, plan) = admission.reserve_pool(open, attempt).await?;
+        open.pool_plan = plan;
         open.live.set_pool(receipt.as_ref().map(Receipt::claim));
         open.pool = receipt;
         Ok(())
@@ -193,6 +212,7 @@ impl Open {
             trace::ended(call, self, outcome, &charge);
         }
         self.learn(&charge);
+        self.end_plans(&charge, outcome);
         match &charge {
             Charge::Release(why) => {
                 self.release(&self.tenant, Side::Tenant, *why, outcome);
@@ -207,6 +227,45 @@ impl Open {
                 }
             }
         }
+    }
+
+    /// Tells the plans what landed in all, and learns how the model streams.
+    fn end_plans(&self, charge: &Charge, outcome: &Outcome) {
+        let landed = self.landed(charge);
+        let now = self.admission.now();
+        for plan in [&self.plan, &self.pool_plan] {
+            plan.end(now, landed);
+        }
+        if self.plan.is_empty() && self.pool_plan.is_empty() {
+            return;
+        }
+        if let (Some(first), Charge::Settle(_)) = (outcome.first_output, charge) {
+            let first = self.engine_time(first);
+            self.bound.paced(
+                first.saturating_sub(self.tenant.receipt.now),
+                now.saturating_sub(first),
+                landed,
+            );
+        }
+    }
+
+    /// Output llm_tokens that landed; what was expected where nothing is known.
+    fn landed(&self, charge: &Charge) -> u64 {
+        match charge {
+            Charge::Release(_) => 0,
+            Charge::Settle(settle) => self.landed_of(settle),
+        }
+    }
+
+    fn landed_of(&self, settle: &charge::Settle) -> u64 {
+        let expected = || self.tenant.receipt.legs.iter().map(|leg| leg.output).max().unwrap_or(0);
+        settle.usage.map_or_else(expected, |usage| usage.output)
+    }
+
+    /// A moment of this process as engine time.
+    fn engine_time(&self, at: Instant) -> Micros {
+        let ago = Micros::try_from(at.elapsed().as_micros()).unwrap_or(Micros::MAX);
+        self.admission.now().saturating_sub(ago)
     }
 
     /// A cut before the first byte was handed over cost nothing, whatever the one who cut it knows.
@@ -231,6 +290,7 @@ impl Open {
             claim: receipt.claim(),
             accounts: accounts(receipt),
             actual,
+            landed: self.landed_of(settle),
             learn: settle.learn,
             entry: body.encode(),
             age: 0,

@@ -356,8 +356,8 @@ impl Engine for MemoryEngine {
         self.each(calls, |call| call.claim.shard, ShardState::renew)
     }
 
-    fn progress<'a>(&'a self, _call: &'a ProgressCall) -> Answer<'a, ()> {
-        unsupported()
+    fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()> {
+        self.on(call.shard, |state, now| state.progress(now, call))
     }
 
     fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled> {
@@ -385,7 +385,7 @@ impl Engine for MemoryEngine {
     }
 
     fn demands<'a>(&'a self, shard: Shard, legs: &'a [Leg]) -> Answer<'a, Vec<u64>> {
-        self.on(shard, |state, _| Ok(state.demands(legs)))
+        self.on(shard, |state, now| Ok(state.demands(now, legs)))
     }
 
     fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>> {

@@ -7,8 +7,8 @@
 
 use tollbook_engine::{
     AdjustCall, Balance, Claim, Cursor, Drift, DueHold, ENTRY_MAX, EngineError, ErrorKind, Inspection,
-    RebookCall, ReleaseCall, RenewCall, Repair, ReserveCall, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED,
-    SETTLE_AGE_MAX, SettleCall, Shard, Source, Standing, Verdict,
+    ProgressCall, RebookCall, ReleaseCall, RenewCall, Repair, ReserveCall, SEQ_ADJUST, SEQ_END, SEQ_LATE,
+    SEQ_UNBOOKED, SETTLE_AGE_MAX, SettleCall, Shard, Source, Standing, Verdict,
 };
 use tollbook_ledger::event::Pruned;
 use tollbook_ledger::units::CONTEXT_MAX;
@@ -191,6 +191,7 @@ impl ShardState {
         let command = ledger::Rebook {
             ended: ended.attempt,
             actual: call.actual.clone(),
+            landed: call.landed,
             reserve: call.next.reserve.clone(),
         };
         let body = call.entry.as_deref();
@@ -216,8 +217,13 @@ impl ShardState {
             life: call.life,
             sent: call.sent,
             growth: call.output_expected.map_or(Growth::Unchanged, Growth::Output),
+            outgrown: call.outgrown,
         };
         self.plain(|book, sink| book.renew(now, &command, sink))
+    }
+
+    pub(crate) fn progress(&mut self, now: Micros, call: &ProgressCall) -> Result<(), EngineError> {
+        self.plain(|book, sink| book.progress(now, &call.batches, sink))
     }
 
     pub(crate) fn settle(&mut self, now: Micros, call: &SettleCall) -> Result<Settled, EngineError> {
@@ -228,6 +234,7 @@ impl ShardState {
             id: call.claim.id,
             attempt: call.claim.attempt,
             actual: call.actual.clone(),
+            landed: call.landed,
             learn: call.learn,
         };
         let mut step = self.step_with_entry(call.entry.len())?;
@@ -385,8 +392,8 @@ impl ShardState {
         self.book.balance(now, account).map(balance_of)
     }
 
-    pub(crate) fn demands(&self, legs: &[ledger::Leg]) -> Vec<u64> {
-        legs.iter().map(|leg| self.book.demand(leg)).collect()
+    pub(crate) fn demands(&self, now: Micros, legs: &[ledger::Leg]) -> Vec<u64> {
+        legs.iter().map(|leg| self.book.demand(now, leg)).collect()
     }
 
     pub(crate) fn drift(&mut self, cursor: u64, max: usize) -> Drift {

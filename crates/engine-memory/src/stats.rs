@@ -78,6 +78,9 @@ fn sum(one: Alarms, other: Alarms) -> Alarms {
         unknown_claims: one.unknown_claims + other.unknown_claims,
         dropped_postings: one.dropped_postings + other.dropped_postings,
         dropped_refunds: one.dropped_refunds + other.dropped_refunds,
+        progress_outside: one.progress_outside.saturating_add(other.progress_outside),
+        progress_below: one.progress_below.saturating_add(other.progress_below),
+        progress_repeated: one.progress_repeated + other.progress_repeated,
         saturated: one.saturated + other.saturated,
         misfits: one.misfits + other.misfits,
     }

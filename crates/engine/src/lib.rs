@@ -17,8 +17,8 @@ pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LAT
 pub use tollbook_ledger as ledger;
 use tollbook_ledger::{AccountId, Expired, Leg, Renewed, Settled};
 pub use verb::{
-    AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, Profile, ProgressCall, RebookCall,
-    Receipt, ReleaseCall, RenewCall, Repair, Reply, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX,
+    AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, ProgressCall, RebookCall, Receipt,
+    ReleaseCall, RenewCall, Repair, Reply, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX,
     SettleCall, Shard, Standing, Verdict,
 };
 
@@ -36,7 +36,7 @@ pub trait Engine: Send + Sync + 'static {
     fn rebook<'a>(&'a self, call: &'a RebookCall) -> Answer<'a, Verdict>;
     /// Extends lives and grows holds; one answer per call, in order (L7, L9).
     fn renew<'a>(&'a self, calls: &'a [RenewCall]) -> Answer<'a, Vec<Renewed>>;
-    /// Replaces plan by fact on forecast accounts. May answer `Unsupported` until the adapter books forecasts.
+    /// Replaces plan by fact on forecast accounts, each batch once.
     fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()>;
     /// Posts the truth and writes the entry in the same step (L3–L5, L8).
     fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled>;

@@ -15,21 +15,11 @@ pub struct Reply<T> {
     pub value: T,
 }
 
-/// Measured by the gateway, used for planning streams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Profile {
-    /// Time to first llm_token.
-    pub ttft: Micros,
-    /// Microseconds per llm_token.
-    pub pace: Micros,
-}
-
 /// `reserve`.
 #[derive(Clone, Debug)]
 pub struct ReserveCall {
     pub shard: Shard,
     pub reserve: ledger::Reserve,
-    pub profile: Profile,
     /// Priority class; 0 is the highest.
     pub class: u8,
     /// The caller queues if denied; sets the accounts' wanted bits.
@@ -80,6 +70,8 @@ pub struct RebookCall {
     pub receipt: Receipt,
     /// What the ended attempt used, per leg of its receipt; `None` posts nothing.
     pub actual: Option<Vec<u64>>,
+    /// Output llm_tokens of the ended attempt that landed.
+    pub landed: u64,
     /// Journal entry of the ended attempt.
     pub entry: Option<Vec<u8>>,
     pub next: ReserveCall,
@@ -92,17 +84,15 @@ pub struct RenewCall {
     pub sent: bool,
     pub life: Micros,
     pub output_expected: Option<u64>,
+    /// A stream outgrew its forecast: the output now expected, to be learned at once.
+    pub outgrown: Option<u64>,
 }
 
-/// Facts that replace a plan (forecast booking).
+/// Facts that replace plans (forecast booking): batches for at most [`ledger::units::PROGRESS_ACCOUNTS_MAX`] accounts.
 #[derive(Clone, Debug)]
 pub struct ProgressCall {
     pub shard: Shard,
-    pub gateway: u64,
-    pub account: AccountId,
-    pub seq: u64,
-    pub base_second: u64,
-    pub delta: Vec<i64>,
+    pub batches: Vec<ledger::Progress>,
 }
 
 /// A settle whose call ended longer ago than this is journaled as `unbooked` (L8): 25 min, within `REMEMBER`.
@@ -115,6 +105,8 @@ pub struct SettleCall {
     /// Accounts of the receipt, in its order; lets an adapter declare its keys.
     pub accounts: Vec<AccountId>,
     pub actual: Vec<u64>,
+    /// Output llm_tokens that landed, reported or metered.
+    pub landed: u64,
     pub learn: Option<u64>,
     pub entry: Vec<u8>,
     /// How long ago the call ended. Older than [`SETTLE_AGE_MAX`], or for an id the engine no longer knows: no account

@@ -47,6 +47,8 @@ pub(crate) struct RelayBody {
     surface: Surface,
     usage_asked: bool,
     bounded: bool,
+    /// Some account wants to hear how the output goes.
+    planned: bool,
     silence: Duration,
     /// Longest the provider may give signs of life and nothing else (B138).
     patience: Duration,
@@ -114,6 +116,7 @@ impl RelayBody {
             ready: VecDeque::new(),
             scratch: Vec::new(),
             bounded: ticket.is_bounded(),
+            planned: ticket.is_planned(),
             ticket: Some(ticket),
             from,
             surface: stream.surface,
@@ -237,6 +240,11 @@ impl RelayBody {
         }
         if self.first_output.is_none() && self.relay.meter().first_output_seen {
             self.first_output = Some(self.heard);
+        }
+        if self.planned
+            && let Some(ticket) = &self.ticket
+        {
+            ticket.told(&self.relay.meter().output, self.first_output);
         }
         // In mid-event the rest of it goes out first; the limit is not passed by more than an event.
         if self.bounded && self.relay.at_boundary() && self.leave(cx) == Leave::Stop {

@@ -31,7 +31,7 @@ fn main() {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(3);
     let mut calls: Vec<Reserve> = (0..KEYS).map(call).collect();
     let actual = vec![1, 800, 800, 1, 800, 800, 1, 800, 800];
-    let mut settle = Settle { id: ReservationId(0), attempt: 0, actual, learn: Some(200) };
+    let mut settle = Settle { id: ReservationId(0), attempt: 0, actual, landed: 0, learn: Some(200) };
     let (mut book, mut log) = (Book::new(), Counting(0));
     let (mut pairs, mut denied, mut now) = (0_u64, 0_u64, START);
     let began = Instant::now();
@@ -58,7 +58,12 @@ fn main() {
 /// One call of a key: tenant, project, key.
 fn call(key: u64) -> Reserve {
     let levels = [key % TENANTS, 1_000 + key % (TENANTS * 4), 10_000 + key];
-    let estimator = Estimator::Ema { own: EstimatorId(digest(key)), prior: EstimatorId(1), first: 500 };
+    let estimator = Estimator::Learned {
+        kind: tollbook_ledger::EstimatorKind::Ema,
+        own: EstimatorId(digest(key)),
+        prior: EstimatorId(1),
+        first: 500,
+    };
     let legs = levels.iter().flat_map(|subject| {
         let rate = Shape::Rate { buckets: 61, width: SECOND, weights: Weights::Whole };
         let leg = |name: u64, measure, shape, periods| Leg {
@@ -90,7 +95,14 @@ fn call(key: u64) -> Reserve {
             leg(3, Measure::Tokens, Shape::Quota, days),
         ]
     });
-    Reserve { id: ReservationId(0), attempt: 0, life: 15 * SECOND, legs: legs.collect(), context: Vec::new() }
+    Reserve {
+        id: ReservationId(0),
+        attempt: 0,
+        life: 15 * SECOND,
+        profile: tollbook_ledger::Profile::default(),
+        legs: legs.collect(),
+        context: Vec::new(),
+    }
 }
 
 /// A uniform number, as digests are.

@@ -42,11 +42,14 @@ pub enum Weights {
     Decay,
 }
 
-/// The form of an account. Rate accounts are booked `held`.
+/// The form of an account. `Rate` is booked as held: a hold stays until the call ends, then the truth is posted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Shape {
     /// A ring of `buckets` buckets of `width` each, addressed by ⌊now / width⌋; the sum runs over all of them.
     Rate { buckets: u8, width: Micros, weights: Weights },
+    /// A rate over `window` seconds in buckets of a second, booked by when llm_tokens land: input at the door, output as
+    /// it is planned to stream, plan replaced by fact in batches. `strict` counts the oldest bucket whole.
+    Forecast { window: u8, strict: bool },
     /// One amount per calendar period; which period is named by the leg (L12).
     Quota,
     /// Held only.

@@ -36,6 +36,33 @@ pub enum OnExpiry {
     Charge,
 }
 
+/// How a call is expected to stream; measured by the gateway, used to plan output on forecast accounts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Profile {
+    /// Time to the first llm_token, in microseconds.
+    pub ttft: Micros,
+    /// Microseconds per llm_token; held within [`Profile::PACES`].
+    pub pace: Micros,
+}
+
+impl Profile {
+    /// The paces that are believed: 1 ms to 2 s per llm_token.
+    pub const PACES: (Micros, Micros) = (1_000, 2_000_000);
+
+    /// The pace, as far as it is believed.
+    #[inline]
+    pub fn pace(&self) -> Micros {
+        self.pace.clamp(Self::PACES.0, Self::PACES.1)
+    }
+}
+
+impl Default for Profile {
+    /// Before the first sample: 0.3 s to the first llm_token, then 30 ms for each.
+    fn default() -> Self {
+        Self { ttft: 300_000, pace: 30_000 }
+    }
+}
+
 /// Digest of key × model (and task tag), or of a model alone for a prior.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EstimatorId(pub u64);
@@ -43,12 +70,25 @@ pub struct EstimatorId(pub u64);
 /// Where a leg's expected output comes from. Every kind is bounded by the leg's cap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Estimator {
-    /// Twice an exponential mean, weight 0.3; from `prior` when young, `first` when that is young too.
-    Ema { own: EstimatorId, prior: EstimatorId, first: u64 },
+    /// From what was used before: from `prior` while `own` is young, `first` while that is young too.
+    Learned { kind: EstimatorKind, own: EstimatorId, prior: EstimatorId, first: u64 },
     /// The output cap.
     Capped,
     /// A configured number of llm_tokens.
     Constant { output: u64 },
+}
+
+/// What an estimator keeps of the outputs it has seen, and what it makes of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum EstimatorKind {
+    /// Twice an exponential mean, weight 0.3.
+    Ema,
+    /// Σ output ÷ Σ calls over the last ten full minutes.
+    RecentMean,
+    /// The 95th percentile of the last 100; 1.5 × their mean below five samples.
+    P95,
+    /// Twice an exponential mean, weight 0.05 and sample mean while young; learns too when a stream outgrows it.
+    Forecast,
 }
 
 /// Up to four consecutive period starts around the engine time of the caller's last reply (L12).
@@ -98,6 +138,7 @@ pub struct Reserve {
     pub id: ReservationId,
     pub attempt: Attempt,
     pub life: Micros,
+    pub profile: Profile,
     pub legs: Vec<Leg>,
     /// What `expire` needs to write a journal entry; opaque here, at most [`crate::units::CONTEXT_MAX`] bytes.
     pub context: Vec<u8>,
@@ -113,6 +154,8 @@ pub struct Renew {
     pub sent: bool,
     /// The output now expected in all, if it outgrew the estimate.
     pub growth: Growth,
+    /// A stream outgrew its forecast: the output now expected. Estimators of that kind move their mean by it at once.
+    pub outgrown: Option<u64>,
 }
 
 /// What a renewal says of the call's output.
@@ -130,6 +173,8 @@ pub struct Settle {
     pub attempt: Attempt,
     /// One finished amount per leg, in the order of the reservation's legs.
     pub actual: Vec<u64>,
+    /// Output llm_tokens that landed, reported or metered; the rest of an amount on a forecast account is input.
+    pub landed: u64,
     /// True output to learn from; only what a provider reported.
     pub learn: Option<u64>,
 }
@@ -163,8 +208,24 @@ pub struct Rebook {
     pub ended: Attempt,
     /// What attempt n used, one amount per leg of it; `None` posts nothing.
     pub actual: Option<Vec<u64>>,
+    /// Output llm_tokens of attempt n that landed.
+    pub landed: u64,
     /// Attempt n + 1; same id.
     pub reserve: Reserve,
+}
+
+/// Facts that replace plans on one forecast account: what one gateway's streams really did, and will do, summed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The gateway's random id of this start.
+    pub gateway: u64,
+    pub account: AccountId,
+    /// Larger than in the gateway's batch before; a batch that is not is taken as done and changes nothing.
+    pub seq: u64,
+    /// Engine time in seconds of the first difference.
+    pub base_second: u64,
+    /// Differences per second, at most [`crate::units::PROGRESS_SECONDS_MAX`].
+    pub deltas: Vec<i64>,
 }
 
 /// Post a signed difference to a quota, once per `id` (L8, L16).

@@ -8,7 +8,7 @@
 //! The variants under "snapshot" are rows of a dump: folding them into a new book gives an equal one.
 
 use crate::account::{AccountId, Measure, Shape};
-use crate::command::EstimatorId;
+use crate::command::{EstimatorId, EstimatorKind, Profile};
 use crate::id::{Attempt, ReservationId};
 use crate::reply::End;
 use crate::units::Micros;
@@ -54,6 +54,13 @@ pub enum Event<'a> {
         period: u64,
         held: i64,
     },
+    /// Plans replaced by facts on forecast accounts; batches that were known already are left out.
+    Progressed {
+        now: Micros,
+        batches: &'a [Batch],
+        /// Differences of the batches, one after the other.
+        deltas: &'a [i64],
+    },
     /// Things forgotten.
     Pruned(Pruned<'a>),
 
@@ -63,7 +70,7 @@ pub enum Event<'a> {
     Account(AccountRow<'a>),
     Live(LiveRow<'a>),
     Tombstone(TombstoneRow<'a>),
-    Estimate(EstimateRow),
+    Estimate(EstimateRow<'a>),
     AdjustKnown {
         id: u128,
         applied: Micros,
@@ -122,6 +129,7 @@ pub struct HeldLeg {
 pub struct Learner {
     pub own: EstimatorId,
     pub prior: EstimatorId,
+    pub kind: EstimatorKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,6 +139,8 @@ pub struct Reserved<'a> {
     pub attempt: Attempt,
     /// When the hold may be swept, on the book's steady clock (`Book::steady`).
     pub due: Micros,
+    /// How output is planned on forecast accounts.
+    pub profile: Profile,
     pub context: &'a [u8],
     pub opened: &'a [Opened],
     pub periods: &'a [PeriodOpened],
@@ -154,6 +164,8 @@ pub struct RenewedTo<'a> {
     /// On the book's steady clock.
     pub due: Micros,
     pub sent: bool,
+    /// Learned by the call's forecast estimators.
+    pub outgrown: Option<u64>,
     /// Legs that grew.
     pub grown: &'a [Grown],
 }
@@ -242,12 +254,35 @@ pub struct AccountRow<'a> {
     pub shadow_demand: u64,
     /// One more than the last bucket in which a denial was posted; 0: none.
     pub denied_bucket: u64,
-    /// Rate: number of the newest bucket.
+    /// Rate: number of the newest bucket. Forecast: the last second written.
     pub newest: u64,
-    /// Rate: amounts of the buckets, newest first; the rest is zero.
+    /// Rate: amounts of the buckets, newest first. Forecast: amounts per second, from the oldest kept one on, planned ones
+    /// included. The rest is zero.
     pub buckets: &'a [u64],
+    /// Forecast: the last batch of each gateway.
+    pub gateways: &'a [GatewayRow],
     /// Quota: oldest first.
     pub periods: &'a [PeriodRow],
+}
+
+/// One gateway's differences to one forecast account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    pub slot: u32,
+    pub gateway: u64,
+    pub seq: u64,
+    pub base_second: u64,
+    /// How many of the event's differences are this batch's, one for each second.
+    pub seconds: u8,
+}
+
+/// The last batch of progress that a gateway sent for an account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GatewayRow {
+    pub gateway: u64,
+    pub seq: u64,
+    /// On the book's steady clock.
+    pub heard: Micros,
 }
 
 /// One kept period of a quota account; seconds UTC.
@@ -304,12 +339,15 @@ pub struct QuotaLeg {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EstimateRow {
+pub struct EstimateRow<'a> {
     pub id: EstimatorId,
-    /// Samples.
+    pub kind: EstimatorKind,
+    /// `Ema`, `Forecast`: samples.
     pub n: u64,
-    /// Mean × 1000.
+    /// `Ema`, `Forecast`: mean × 1000.
     pub m: u64,
+    /// `P95`: the last outputs, oldest first. `RecentMean`: minute, outputs and calls, three numbers for each minute.
+    pub samples: &'a [u64],
     /// Last sample, on the book's steady clock.
     pub used: Micros,
 }

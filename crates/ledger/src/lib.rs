@@ -11,13 +11,14 @@ pub mod command;
 pub mod event;
 pub mod id;
 pub mod reply;
+pub mod stream;
 pub mod units;
 
 pub use account::{AccountId, Measure, Shape, SubjectId, Weights};
 pub use book::Book;
 pub use command::{
-    Adjust, Estimator, EstimatorId, ExpireOne, Growth, Hold, Leg, Limit, OnExpiry, Opening, Periods, Rebook,
-    Release, ReleaseWhy, Renew, Reserve, Settle,
+    Adjust, Estimator, EstimatorId, EstimatorKind, ExpireOne, Growth, Hold, Leg, Limit, OnExpiry, Opening,
+    Periods, Profile, Progress, Rebook, Release, ReleaseWhy, Renew, Reserve, Settle,
 };
 pub use event::{Event, Full, Log};
 pub use id::{Attempt, LimitId, ReservationId};

@@ -39,9 +39,10 @@ pub struct LegReceipt {
     pub output: u64,
     /// Smallest ceiling among the enforced limits; among the shadow ones if none is enforced.
     pub ceiling: u64,
-    /// Posted in the window or period, this call's `requests` included.
+    /// Posted in the window or period, this call's `requests` (and input on a forecast account) included.
     pub posted: i64,
-    /// All live holds on the account, this one included.
+    /// All live holds on the account, this one included; of a forecast account, what its fullest window to come has more
+    /// than `posted`.
     pub held_total: i64,
     /// Time until the account is empty if nothing else comes; `Micros::MAX` for lifetime.
     pub reset: Micros,
@@ -199,6 +200,9 @@ pub enum Refusal {
     Attempt,
     #[error("the account does not exist or is no quota")]
     NoSuchQuota,
+    /// Progress: too many accounts or seconds, or a difference above 2^53 − 1; the index of the batch.
+    #[error("batch {0} of progress is too long or has an amount above 2^53 - 1")]
+    Progress(usize),
     /// The caller's log took no event; nothing was changed.
     #[error("the log is full")]
     LogFull,
@@ -260,6 +264,12 @@ pub struct Alarms {
     pub dropped_postings: u64,
     /// Requests that could not be given back in full (L6).
     pub dropped_refunds: u64,
+    /// Progress for accounts that are not known, or for seconds that have left or are too far ahead, in the account's unit.
+    pub progress_outside: u64,
+    /// Progress that would have made a second negative, in the account's unit.
+    pub progress_below: u64,
+    /// Batches of progress that had been applied before.
+    pub progress_repeated: u64,
     /// Amounts cut at 2^53 − 1.
     pub saturated: u64,
     /// Events that did not fit the book.

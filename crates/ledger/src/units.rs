@@ -19,6 +19,21 @@ pub const DOOR_LIFE: Micros = 15 * SECOND;
 /// Life a renewal gives (L7): 60 s.
 pub const RENEWED_LIFE: Micros = 60 * SECOND;
 
+/// Longest window of a forecast account, in seconds.
+pub const FORECAST_WINDOW_MAX: u8 = 60;
+/// Seconds ahead of now that a forecast account plans.
+pub const FORECAST_AHEAD: u8 = 61;
+/// Largest ceiling of a forecast account: its sums times 10^6 stay integers that every engine can hold.
+pub const FORECAST_CEILING_MAX: u64 = 9_000_000_000;
+/// Most seconds one batch of progress speaks of.
+pub const PROGRESS_SECONDS_MAX: usize = 128;
+/// Most accounts of one shard in one `progress`.
+pub const PROGRESS_ACCOUNTS_MAX: usize = 32;
+/// Most gateways whose last batch an account remembers; of more, the one heard longest ago is forgotten.
+pub const PROGRESS_GATEWAYS_MAX: usize = 256;
+/// A gateway's last batch is remembered for 130 s: by then every second it spoke of has left the account.
+pub const PROGRESS_REMEMBER: Micros = 130 * SECOND;
+
 /// Engine time, or a span of it, in microseconds. As an instant: since the Unix epoch, UTC.
 pub type Micros = u64;
 /// One second in [`Micros`].

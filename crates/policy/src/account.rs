@@ -6,7 +6,7 @@
 
 use crate::calendar::{Anchor, PeriodRule};
 use crate::digest::Digest;
-use crate::limit::{Booking, Form, Limit, PeriodKind, buckets};
+use crate::limit::{Form, Limit, PeriodKind, buckets};
 use crate::meter::counts_llm_tokens;
 use tollbook_ledger::{Measure, Weights};
 
@@ -15,10 +15,7 @@ pub(crate) fn account_name(limit: &Limit) -> u64 {
     let mut digest = Digest::new("tollbook account 1");
     digest.byte(measure_code(limit.measure));
     form(&mut digest, &limit.form);
-    digest.byte(match limit.booking {
-        Booking::Held => 0,
-        Booking::Forecast => 1,
-    });
+    digest.byte(u8::from(matches!(limit.form, Form::Forecast { .. })));
     digest.optional_text(limit.model.as_deref());
     if counts_llm_tokens(limit.measure) {
         // masked, so that a weight that never counts makes no other account
@@ -41,6 +38,11 @@ fn form(digest: &mut Digest, form: &Form) {
                 Weights::Oldest => 1,
                 Weights::Decay => 2,
             });
+        }
+        Form::Forecast { window_s, strict } => {
+            digest.byte(4);
+            digest.number(u64::from(*window_s));
+            digest.byte(u8::from(*strict));
         }
         Form::Quota(rule) => {
             digest.byte(2);

@@ -247,7 +247,7 @@ impl Catalog {
         use crate::subject::{Scope, tenant_id};
         let calendar = match &limit.form {
             Form::Quota(rule) => self.calendar_of(rule),
-            Form::Rate { .. } | Form::Concurrency => None,
+            Form::Rate { .. } | Form::Forecast { .. } | Form::Concurrency => None,
         };
         let at = self.rules.len();
         match &limit.scope {

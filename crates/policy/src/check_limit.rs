@@ -6,16 +6,16 @@ use crate::account::measure_word;
 use crate::calendar::{PeriodRule, RuleProblem};
 use crate::catalog::Catalog;
 use crate::limit::{
-    Booking, CONSTANT_MAX, COST_CEILING_MAX, EstimatorChoice, FACTOR_MAX, FACTOR_MIN, FACTOR_ONE, Form,
-    LIMIT_NAME_MAX, Limit, LimitDraft, Opening, ShapeDraft, Strictness, WEIGHTED_CEILING_MAX, WINDOW_MAX_S,
-    WINDOW_MIN_S, WhenAway, buckets, default_bucket_s,
+    Booking, CONSTANT_MAX, COST_CEILING_MAX, ChargeAt, EstimatorChoice, FACTOR_MAX, FACTOR_MIN, FACTOR_ONE,
+    Form, LIMIT_NAME_MAX, Limit, LimitDraft, Opening, ShapeDraft, Strictness, WEIGHTED_CEILING_MAX,
+    WINDOW_MAX_S, WINDOW_MIN_S, WhenAway, buckets, default_bucket_s,
 };
 use crate::meter::{MeterPair, counts_llm_tokens};
 use crate::problem::{List, ProblemKind};
 use crate::subject::{Scope, Subject, USER_ID_MAX};
 use crate::validate::Check;
 use std::collections::BTreeMap;
-use tollbook_ledger::units::{AMOUNT_MAX, BUCKETS_MAX};
+use tollbook_ledger::units::{AMOUNT_MAX, BUCKETS_MAX, FORECAST_CEILING_MAX, FORECAST_WINDOW_MAX};
 use tollbook_ledger::{Hold, Measure, OnExpiry, Weights};
 
 /// The limit, if everything about it is right; its ceiling is 0 where none is given.
@@ -52,7 +52,6 @@ pub(crate) fn limit(check: &mut Check, catalog: &Catalog, index: usize, draft: &
         count_denied: draft.count_denied,
         refund_failed: draft.refund_failed,
         opening: draft.opening.unwrap_or(Opening::FromJournal),
-        booking: draft.booking.unwrap_or(Booking::Held),
     })
 }
 
@@ -108,6 +107,41 @@ fn meter(catalog: &Catalog, draft: &LimitDraft) -> MeterPair {
         _ => None,
     };
     draft.meter.or(of_pool).unwrap_or(MeterPair::PLAIN)
+}
+
+/// The booking that the draft names, itself or by how the provider charges.
+fn asked_booking(draft: &LimitDraft) -> Option<Booking> {
+    draft.booking.or(draft.charge.map(|charge| match charge {
+        ChargeAt::Start => Booking::Held,
+        ChargeAt::Stream => Booking::Forecast,
+    }))
+}
+
+/// A tenant's llm_tokens are forecast where nothing stands against it; a pool's are held, for most providers charge at
+/// the start.
+fn booking(draft: &LimitDraft) -> Booking {
+    let rate = matches!(draft.shape, ShapeDraft::Rate { .. });
+    let forecasts = rate && counts_llm_tokens(draft.measure) && !draft.scope.is_pool();
+    let default = if forecasts && no_forecast(draft).is_none() { Booking::Forecast } else { Booking::Held };
+    asked_booking(draft).unwrap_or(default)
+}
+
+/// What stands against a forecast.
+fn no_forecast(draft: &LimitDraft) -> Option<&'static str> {
+    let ShapeDraft::Rate { window_s, bucket_s, weights } = &draft.shape else { return Some("it is no rate") };
+    let hard = strictness(draft) == Strictness::Hard;
+    let checks = [
+        (*window_s > i64::from(FORECAST_WINDOW_MAX), "its window is longer than 60 s"),
+        (bucket_s.is_some_and(|bucket| bucket != 1), "its buckets are not of one second"),
+        (weights.is_some_and(|weights| weights != Weights::Whole), "its buckets have weights"),
+        (hard, "it is hard, and a hard limit holds the worst case"),
+        (draft.hold == Some(Hold::Worst), "it holds the worst case"),
+        (
+            draft.ceiling.is_some_and(|ceiling| ceiling > i128::from(FORECAST_CEILING_MAX)),
+            "its ceiling is above 9000000000",
+        ),
+    ];
+    checks.into_iter().find(|(stands, _)| *stands).map(|(_, why)| why)
 }
 
 fn shape_word(shape: &ShapeDraft) -> &'static str {
@@ -250,7 +284,12 @@ impl One<'_> {
             self.problem("bucket", ProblemKind::TooManyBuckets(ring));
             return None;
         }
-        Some(Form::Rate { window_s, bucket_s, weights: weights.unwrap_or(Weights::Whole) })
+        match (booking(self.draft), u8::try_from(window_s)) {
+            (Booking::Forecast, Ok(window_s)) => {
+                Some(Form::Forecast { window_s, strict: self.draft.strict.unwrap_or(false) })
+            }
+            _ => Some(Form::Rate { window_s, bucket_s, weights: weights.unwrap_or(Weights::Whole) }),
+        }
     }
 
     fn ceiling(&mut self) -> Option<u64> {
@@ -313,9 +352,7 @@ impl One<'_> {
         if draft.on_expiry == Some(OnExpiry::Charge) && concurrency {
             self.meaningless("on_expiry", measure);
         }
-        if draft.booking == Some(Booking::Forecast) {
-            self.problem("booking", ProblemKind::ForecastNotBuilt);
-        }
+        self.booking();
         if matches!(draft.when_away, Some(WhenAway::Local | WhenAway::Open)) {
             self.problem("when_away", ProblemKind::AwayNotBuilt);
         }
@@ -326,6 +363,34 @@ impl One<'_> {
             if matches!(estimator, EstimatorChoice::Constant(output) if output > CONSTANT_MAX) {
                 self.problem("estimator", ProblemKind::Range { min: 0, max: CONSTANT_MAX });
             }
+        }
+    }
+
+    /// What forbids a forecast, and what has no meaning without one.
+    fn booking(&mut self) {
+        let draft = self.draft;
+        let rate = matches!(draft.shape, ShapeDraft::Rate { .. });
+        let llm_tokens = counts_llm_tokens(draft.measure);
+        if draft.charge.is_some() && !(rate && llm_tokens && draft.scope.is_pool()) {
+            self.meaningless("charge", "anything but a pool's rate on llm_tokens");
+        }
+        match (draft.charge, draft.booking) {
+            (Some(ChargeAt::Start), Some(Booking::Forecast))
+            | (Some(ChargeAt::Stream), Some(Booking::Held)) => {
+                self.problem("charge", ProblemKind::ChargeAgainstBooking);
+            }
+            _ => {}
+        }
+        if draft.booking.is_some() && !(rate && llm_tokens) {
+            self.meaningless("booking", "anything but a rate on llm_tokens");
+        } else if asked_booking(draft) == Some(Booking::Forecast)
+            && let Some(why) = no_forecast(draft)
+        {
+            let field = if draft.booking.is_some() { "booking" } else { "charge" };
+            self.problem(field, ProblemKind::CannotForecast(why));
+        }
+        if draft.strict.is_some() && booking(draft) == Booking::Held {
+            self.meaningless("strict", "a limit that is not booked by forecast");
         }
     }
 

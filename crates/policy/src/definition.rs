@@ -6,8 +6,7 @@
 use crate::account::measure_word;
 use crate::calendar::{Anchor, DEFAULT_ZONE, PeriodRule};
 use crate::limit::{
-    Booking, EstimatorChoice, FACTOR_ONE, Form, Limit, Opening, PeriodKind, Strictness, WhenAway,
-    default_bucket_s,
+    EstimatorChoice, FACTOR_ONE, Form, Limit, Opening, PeriodKind, Strictness, WhenAway, default_bucket_s,
 };
 use crate::meter::{Meter, MeterPair};
 use crate::subject::{Scope, Subject};
@@ -49,6 +48,9 @@ impl Limit {
         match self.estimator {
             None => {}
             Some(EstimatorChoice::Ema) => text.line("estimator", &["ema"]),
+            Some(EstimatorChoice::RecentMean) => text.line("estimator", &["recent_mean"]),
+            Some(EstimatorChoice::P95) => text.line("estimator", &["p95"]),
+            Some(EstimatorChoice::Forecast) => text.line("estimator", &["forecast"]),
             Some(EstimatorChoice::Capped) => text.line("estimator", &["capped"]),
             Some(EstimatorChoice::Constant(output)) => {
                 text.line("estimator", &["constant", &output.to_string()]);
@@ -59,7 +61,6 @@ impl Limit {
             ("count_denied", self.count_denied),
             ("refund_failed", self.refund_failed),
             ("opening_zero", self.opening == Opening::Zero),
-            ("booking_forecast", self.booking == Booking::Forecast),
         ] {
             if set {
                 text.line(word, &[]);
@@ -116,7 +117,6 @@ impl Limit {
             count_denied: lines.has("count_denied"),
             refund_failed: lines.has("refund_failed"),
             opening: if lines.has("opening_zero") { Opening::Zero } else { Opening::FromJournal },
-            booking: if lines.has("booking_forecast") { Booking::Forecast } else { Booking::Held },
         })
     }
 }
@@ -191,6 +191,10 @@ impl Text {
                     Weights::Decay => "decay",
                 };
                 self.line("rate", &[&window_s.to_string(), &bucket_s.to_string(), weights]);
+            }
+            Form::Forecast { window_s, strict } => {
+                let oldest = if *strict { "strict" } else { "part" };
+                self.line("forecast", &[&window_s.to_string(), oldest]);
             }
             Form::Quota(rule) => {
                 self.line("quota", &[rule.kind.word(), &rule.zone]);
@@ -313,6 +317,8 @@ impl<'a> Lines<'a> {
             Ok(Form::Concurrency)
         } else if self.has("rate") {
             self.rate()
+        } else if self.has("forecast") {
+            self.forecast()
         } else {
             self.quota()
         }
@@ -331,6 +337,17 @@ impl<'a> Lines<'a> {
             Some(_) => return Err(wrong()),
         };
         Ok(Form::Rate { window_s, bucket_s, weights })
+    }
+
+    fn forecast(&self) -> Result<Form, DefinitionError> {
+        let wrong = || DefinitionError("forecast");
+        let words = self.arguments("forecast")?;
+        let window_s = words.first().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
+        match words.get(1).copied() {
+            Some("strict") => Ok(Form::Forecast { window_s, strict: true }),
+            None | Some("part") => Ok(Form::Forecast { window_s, strict: false }),
+            Some(_) => Err(wrong()),
+        }
     }
 
     fn quota(&self) -> Result<Form, DefinitionError> {
@@ -405,6 +422,9 @@ impl<'a> Lines<'a> {
         let wrong = || DefinitionError("estimator");
         match self.arguments("estimator")? {
             ["ema"] => Ok(Some(EstimatorChoice::Ema)),
+            ["recent_mean"] => Ok(Some(EstimatorChoice::RecentMean)),
+            ["p95"] => Ok(Some(EstimatorChoice::P95)),
+            ["forecast"] => Ok(Some(EstimatorChoice::Forecast)),
             ["capped"] => Ok(Some(EstimatorChoice::Capped)),
             ["constant", output] => Ok(Some(EstimatorChoice::Constant(output.parse().map_err(|_| wrong())?))),
             _ => Err(wrong()),

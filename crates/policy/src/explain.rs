@@ -60,6 +60,7 @@ impl core::fmt::Display for Form {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Rate { window_s, .. } => write!(f, "rate {window_s} s"),
+            Self::Forecast { window_s, .. } => write!(f, "rate {window_s} s"),
             Self::Quota(rule) => write!(f, "quota {rule}"),
             Self::Concurrency => f.write_str("concurrency"),
         }

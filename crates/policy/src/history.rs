@@ -110,7 +110,9 @@ impl Catalog {
         for rule in &mut self.rules {
             let Some(versions) = histories.get(rule.limit.name.as_str()) else { continue };
             match &rule.limit.form {
-                Form::Rate { .. } => old_windows(rule, versions, now, &mut left_behind),
+                Form::Rate { .. } | Form::Forecast { .. } => {
+                    old_windows(rule, versions, now, &mut left_behind);
+                }
                 Form::Quota(_) => old_calendar(rule, versions, now, &mut left_behind),
                 Form::Concurrency => {}
             }
@@ -148,7 +150,11 @@ fn account_name(limit: &Limit) -> u64 {
 fn old_windows(rule: &Rule, versions: &[&HistoryRow], now: u64, left_behind: &mut Vec<(Limit, u64)>) {
     for (row, next) in versions.iter().zip(versions.iter().skip(1)) {
         let (Some(old), Some(successor)) = (&row.definition, &next.definition) else { continue };
-        let Form::Rate { window_s, .. } = old.form else { continue };
+        let window_s = match old.form {
+            Form::Rate { window_s, .. } => window_s,
+            Form::Forecast { window_s, .. } => u32::from(window_s),
+            Form::Quota(_) | Form::Concurrency => continue,
+        };
         let until = next.seen_at.saturating_add(u64::from(window_s));
         let old_account = account_name(old);
         let changed = old_account != account_name(successor) && old_account != rule.account_name;

@@ -26,9 +26,9 @@ pub use definition::DefinitionError;
 pub use explain::BoundLine;
 pub use history::{HistoryRow, OpeningNeeded, diff};
 pub use limit::{
-    Booking, CONSTANT_MAX, COST_CEILING_MAX, EstimatorChoice, FACTOR_MAX, FACTOR_MIN, FACTOR_ONE, Form,
-    LIMIT_NAME_MAX, Limit, LimitDraft, Opening, PeriodKind, ShapeDraft, Strictness, WEIGHTED_CEILING_MAX,
-    WINDOW_MAX_S, WINDOW_MIN_S, WhenAway,
+    Booking, CONSTANT_MAX, COST_CEILING_MAX, ChargeAt, EstimatorChoice, FACTOR_MAX, FACTOR_MIN, FACTOR_ONE,
+    Form, LIMIT_NAME_MAX, Limit, LimitDraft, Opening, PeriodKind, ShapeDraft, Strictness,
+    WEIGHTED_CEILING_MAX, WINDOW_MAX_S, WINDOW_MIN_S, WhenAway,
 };
 pub use meter::{Meter, MeterPair, WEIGHT_MAX, WHOLE, counts_llm_tokens};
 pub use problem::{List, Place, Problem, ProblemKind, Warning, WarningKind};

@@ -48,8 +48,17 @@ pub enum WhenAway {
 pub enum Booking {
     /// The whole demand is held until the call ends.
     Held,
-    /// Planned into the seconds in which it will stream; a load error until it is built.
+    /// Planned into the seconds in which it will stream.
     Forecast,
+}
+
+/// When a provider counts a call against its own limit on us.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ChargeAt {
+    /// The whole call as it is admitted, by the cap it asked for.
+    Start,
+    /// llm_tokens as they stream.
+    Stream,
 }
 
 /// Where a quota starts from when it is added in mid-period (L16).
@@ -62,8 +71,14 @@ pub enum Opening {
 /// Where the expected output of a call comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum EstimatorChoice {
-    /// Twice an exponential mean per key × model.
+    /// Twice an exponential mean per key × model, weight 0.3.
     Ema,
+    /// The mean of the last ten full minutes.
+    RecentMean,
+    /// The 95th percentile of the last hundred calls.
+    P95,
+    /// Twice a slow mean, moved too by a stream that outgrows it; the default where output is planned.
+    Forecast,
     /// The output cap.
     Capped,
     /// A fixed number of llm_tokens.
@@ -94,6 +109,10 @@ pub struct LimitDraft {
     pub refund_failed: bool,
     pub opening: Option<Opening>,
     pub booking: Option<Booking>,
+    /// Forecast: the oldest second counts whole, so that no placed burst passes the ceiling.
+    pub strict: Option<bool>,
+    /// Of a pool's rate on llm_tokens: how its provider counts.
+    pub charge: Option<ChargeAt>,
 }
 
 impl LimitDraft {
@@ -118,6 +137,8 @@ impl LimitDraft {
             refund_failed: false,
             opening: None,
             booking: None,
+            strict: None,
+            charge: None,
         }
     }
 }
@@ -163,18 +184,35 @@ pub struct Limit {
     pub count_denied: bool,
     pub refund_failed: bool,
     pub opening: Opening,
-    pub booking: Booking,
 }
 
 /// A shape with everything decided.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Form {
-    Rate { window_s: u32, bucket_s: u32, weights: Weights },
+    /// Booked as held.
+    Rate {
+        window_s: u32,
+        bucket_s: u32,
+        weights: Weights,
+    },
+    /// A rate whose output is planned.
+    Forecast {
+        window_s: u8,
+        strict: bool,
+    },
     Quota(PeriodRule),
     Concurrency,
 }
 
 impl Form {
+    /// The estimator of a limit that names none.
+    pub fn estimator(&self) -> EstimatorChoice {
+        match self {
+            Self::Forecast { .. } => EstimatorChoice::Forecast,
+            Self::Rate { .. } | Self::Quota(_) | Self::Concurrency => EstimatorChoice::Ema,
+        }
+    }
+
     /// The ledger's shape.
     pub fn shape(&self) -> Shape {
         match self {
@@ -183,6 +221,7 @@ impl Form {
                 width: Micros::from(*bucket_s) * tollbook_ledger::units::SECOND,
                 weights: *weights,
             },
+            Self::Forecast { window_s, strict } => Shape::Forecast { window: *window_s, strict: *strict },
             Self::Quota(_) => Shape::Quota,
             Self::Concurrency => Shape::Concurrency,
         }

@@ -84,8 +84,12 @@ pub enum ProblemKind {
     ShapeOfMeasure { measure: &'static str, shape: &'static str },
     #[error("{setting} has no meaning for {what}")]
     Meaningless { setting: &'static str, what: &'static str },
-    #[error("forecast booking is not built yet; leave it out or say held")]
-    ForecastNotBuilt,
+    #[error("cannot be booked by forecast: {0}")]
+    CannotForecast(&'static str),
+    #[error(
+        "a provider that charges as llm_tokens stream is booked by forecast, one that charges at the start as held"
+    )]
+    ChargeAgainstBooking,
     #[error(
         "only a book that calls can do without will have another answer than closed; leave it out or say closed"
     )]

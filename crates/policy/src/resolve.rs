@@ -177,7 +177,7 @@ impl BoundAccount {
             shape: rule.limit.form.shape(),
             calendar: rule.calendar,
             meter: rule.limit.meter.masked(rule.limit.measure),
-            estimator: rule.limit.estimator.unwrap_or(EstimatorChoice::Ema),
+            estimator: rule.limit.estimator.unwrap_or_else(|| rule.limit.form.estimator()),
             expected_factor: FACTOR_ONE,
             worst_factor: FACTOR_ONE,
             refund_failed: rule.limit.refund_failed,

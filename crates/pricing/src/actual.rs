@@ -35,7 +35,7 @@ pub fn unknown_actuals(bound: &[BoundAccount], receipt: &Receipt) -> Vec<u64> {
             (Measure::Requests, ..) => 1,
             (Measure::Concurrency, ..) | (_, _, None) => 0,
             (_, Shape::Quota, Some(leg)) => leg.held,
-            (_, Shape::Rate { .. } | Shape::Concurrency, Some(leg)) => leg.expected,
+            (_, Shape::Rate { .. } | Shape::Forecast { .. } | Shape::Concurrency, Some(leg)) => leg.expected,
         })
         .collect()
 }

@@ -9,7 +9,7 @@
 use crate::demand::Demand;
 use crate::parts::Parts;
 use crate::price::{Price, Rates};
-use tollbook_ledger::{AMOUNT_MAX, Estimator, EstimatorId, Leg, LimitId, SubjectId};
+use tollbook_ledger::{AMOUNT_MAX, Estimator, EstimatorId, EstimatorKind, Leg, LimitId, SubjectId};
 use tollbook_policy::{BoundAccount, EstimatorChoice, Measure, Meter, PeriodTable};
 
 /// Why a call cannot be booked. The limit is one that needed the figure.
@@ -40,6 +40,18 @@ impl EstimatorIds {
             EstimatorId(u64::from_le_bytes(first))
         };
         Self { own: digest(1, key.0), prior: digest(2, 0) }
+    }
+
+    /// Each kind keeps a state of its own.
+    fn learned(self, kind: EstimatorKind, demand: &Demand) -> Estimator {
+        let apart: u64 = match kind {
+            EstimatorKind::Ema => 0,
+            EstimatorKind::RecentMean => 1,
+            EstimatorKind::P95 => 2,
+            EstimatorKind::Forecast => 3,
+        };
+        let of = |id: EstimatorId| EstimatorId(id.0 ^ apart);
+        Estimator::Learned { kind, own: of(self.own), prior: of(self.prior), first: demand.first_output }
     }
 }
 
@@ -114,9 +126,12 @@ fn estimator(choice: EstimatorChoice, demand: &Demand, output: Output) -> Estima
             Estimator::Constant { output }
         }
         (Output::Estimated(_), EstimatorChoice::Capped) => Estimator::Capped,
-        (Output::Estimated(ids), EstimatorChoice::Ema) => {
-            Estimator::Ema { own: ids.own, prior: ids.prior, first: demand.first_output }
+        (Output::Estimated(ids), EstimatorChoice::Ema) => ids.learned(EstimatorKind::Ema, demand),
+        (Output::Estimated(ids), EstimatorChoice::RecentMean) => {
+            ids.learned(EstimatorKind::RecentMean, demand)
         }
+        (Output::Estimated(ids), EstimatorChoice::P95) => ids.learned(EstimatorKind::P95, demand),
+        (Output::Estimated(ids), EstimatorChoice::Forecast) => ids.learned(EstimatorKind::Forecast, demand),
     }
 }
 

@@ -71,6 +71,8 @@ fn tell(stats: &Stats, metrics: &Metrics) {
         (Alarm::RingRestart, alarms.ring_restarts),
         (Alarm::TornTail, stats.torn_tails),
         (Alarm::DroppedPeriod, alarms.dropped_postings),
+        (Alarm::PlanOutside, alarms.progress_outside),
+        (Alarm::PlanBelow, alarms.progress_below),
         (Alarm::Other, other),
     ] {
         metrics.engine_alarms.raise_to((alarm,), total);

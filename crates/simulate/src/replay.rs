@@ -116,8 +116,15 @@ impl<'a> Run<'a> {
             book: Book::new(),
             ends: BinaryHeap::new(),
             model_cap: longest.max(MODEL_CAP_MIN),
-            reserve: Reserve { id, attempt: 0, life: LIFE, legs: vec![settings.leg()], context: Vec::new() },
-            settle: Settle { id, attempt: 0, actual: vec![0], learn: None },
+            reserve: Reserve {
+                id,
+                attempt: 0,
+                life: LIFE,
+                profile: tollbook_ledger::Profile::default(),
+                legs: vec![settings.leg()],
+                context: Vec::new(),
+            },
+            settle: Settle { id, attempt: 0, actual: vec![0], landed: 0, learn: None },
             decisions: Vec::with_capacity(offer.calls.len()),
         }
     }

@@ -278,7 +278,12 @@ impl Settings {
         (leg.base, leg.per_output) = (input * self.factor, per_output);
         let (own, prior) = (EstimatorId(u64::from(call.key) + 1), EstimatorId(0));
         leg.estimator = match self.estimator {
-            Guess::Ema => Estimator::Ema { own, prior, first: FIRST_OUTPUT },
+            Guess::Ema => Estimator::Learned {
+                kind: tollbook_ledger::EstimatorKind::Ema,
+                own,
+                prior,
+                first: FIRST_OUTPUT,
+            },
             Guess::Capped => Estimator::Capped,
             Guess::Constant(output) => Estimator::Constant { output },
             Guess::Perfect => Estimator::Constant { output: call.output },

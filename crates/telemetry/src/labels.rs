@@ -129,7 +129,7 @@ labels! {
     /// Why the book raised an alarm.
     Alarm "alarm" {
         NegativeHeld "negative_held", RingRestart "ring_restart", Drift "drift", TornTail "torn_tail",
-        DroppedPeriod "dropped_period", Other "other",
+        DroppedPeriod "dropped_period", PlanOutside "plan_outside", PlanBelow "plan_below", Other "other",
     }
     /// Trouble with the journal's store.
     StoreTrouble "trouble" { Away "away", Busy "busy", Refused "refused", Damaged "damaged" }

@@ -112,6 +112,11 @@ metrics! {
     Counts admission_renewed() "Renewals of live calls";
     Counts admission_short() "Renewals whose hard limits had no room to grow";
 
+    // plans
+    Gauges plan_streams() "Streams followed on forecast accounts at the last flush, one for each account";
+    Counts plan_batches() "Batches of progress that the engine has applied";
+    Times plan_flush() [OWN] "Time to ask all followed streams of this process";
+
     // the end
     Counts settle_figures(Side, Figures) "Charges, by where their figures come from";
     Counts settle_late() "Settles and releases that came after the hold had expired";

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use rustix::time::{ClockId, clock_gettime};
-use tollbook_engine::{
-    Claim, Cursor, Engine as _, Profile, ReserveCall, SettleCall, Shard, Verdict as Answered,
-};
+use tollbook_engine::{Claim, Cursor, Engine as _, ReserveCall, SettleCall, Shard, Verdict as Answered};
 use tollbook_engine_memory::{MemoryEngine, Options};
 use tollbook_ledger::{
     AccountId, Book, Estimator, Event, Full, Hold, Leg, Limit, LimitId, Log, Measure, Met, Micros, OnExpiry,
@@ -87,8 +85,15 @@ impl Caller {
         let actual = legs.iter().map(|leg| if leg.measure == Measure::Requests { 1 } else { 82 }).collect();
         let id = ReservationId(0);
         Self {
-            reserve: Reserve { id, attempt: 0, life: 15 * SECOND, legs, context: vec![b'c'; CONTEXT_BYTES] },
-            settle: Settle { id, attempt: 0, actual, learn: Some(12) },
+            reserve: Reserve {
+                id,
+                attempt: 0,
+                life: 15 * SECOND,
+                profile: tollbook_ledger::Profile::default(),
+                legs,
+                context: vec![b'c'; CONTEXT_BYTES],
+            },
+            settle: Settle { id, attempt: 0, actual, landed: 0, learn: Some(12) },
         }
     }
 
@@ -113,7 +118,8 @@ fn legs_of(subject: u64, now: Micros) -> [Leg; 3] {
             per_output: if counts { 0 } else { 1_000 },
             cap: 64,
             worst: if counts { 1 } else { 134 },
-            estimator: Estimator::Ema {
+            estimator: Estimator::Learned {
+                kind: tollbook_ledger::EstimatorKind::Ema,
                 own: tollbook_ledger::EstimatorId(subject),
                 prior: tollbook_ledger::EstimatorId(u64::MAX),
                 first: 256,
@@ -227,12 +233,12 @@ fn calls(number: u64, now: Micros, shards: usize) -> (ReserveCall, SettleCall) {
         claim,
         accounts,
         actual: caller.settle.actual,
+        landed: 0,
         learn: caller.settle.learn,
         entry: vec![b'e'; ENTRY_BYTES],
         age: 0,
     };
-    let reserve =
-        ReserveCall { shard, reserve: caller.reserve, profile: Profile::default(), class: 0, waiting: false };
+    let reserve = ReserveCall { shard, reserve: caller.reserve, class: 0, waiting: false };
     (reserve, settle)
 }
 

@@ -52,7 +52,15 @@ fn burst(
                         let call = |n: usize| {
                             let id = (repetition * threads + thread) * each + n;
                             let legs = vec![leg(&name(repetition))];
-                            R { id: id as u128, attempt: 1, life: 15 * S, legs, context: Vec::new() }.at(now)
+                            R {
+                                id: id as u128,
+                                attempt: 1,
+                                life: 15 * S,
+                                legs,
+                                context: Vec::new(),
+                                profile: Default::default(),
+                            }
+                            .at(now)
                         };
                         let calls: Vec<_> = (0..each).map(call).collect();
                         current.store(repetition, Ordering::Release);

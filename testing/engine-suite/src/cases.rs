@@ -11,7 +11,14 @@ use crate::table::{Do, Row, Want, adjust, check, failed, never_sent, renew, sett
 fn calls(at: u64, first: u128, count: u128, legs: impl Fn() -> Vec<L>, want: &Want) -> Vec<Row> {
     (first..first + count)
         .map(|id| {
-            let call = R { id, attempt: 1, life: 15 * S, legs: legs(), context: Vec::new() };
+            let call = R {
+                id,
+                attempt: 1,
+                life: 15 * S,
+                legs: legs(),
+                context: Vec::new(),
+                profile: Default::default(),
+            };
             (at, Do::Reserve(call), want.clone())
         })
         .collect()

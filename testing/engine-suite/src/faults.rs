@@ -53,8 +53,15 @@ pub fn l10_held_is_the_sum_after_any_mix_of_endings(factory: Factory) {
         match id % 4 {
             0 => {
                 let (actual, entry) = (vec![1, 3, 5], b"e".to_vec());
-                let call =
-                    tollbook_engine::SettleCall { claim, accounts, actual, learn: None, entry, age: 0 };
+                let call = tollbook_engine::SettleCall {
+                    claim,
+                    accounts,
+                    actual,
+                    landed: 0,
+                    learn: None,
+                    entry,
+                    age: 0,
+                };
                 wait(harness.engine().settle(&call)).expect("settle answers");
             }
             1 => {
@@ -63,8 +70,13 @@ pub fn l10_held_is_the_sum_after_any_mix_of_endings(factory: Factory) {
                 wait(harness.engine().release(&call)).expect("release answers");
             }
             2 => {
-                let call =
-                    tollbook_engine::RenewCall { claim, sent: true, life: 60 * S, output_expected: None };
+                let call = tollbook_engine::RenewCall {
+                    claim,
+                    sent: true,
+                    life: 60 * S,
+                    output_expected: None,
+                    outgrown: None,
+                };
                 wait(harness.engine().renew(&[call])).expect("renew answers");
             }
             _ => {}
@@ -160,6 +172,7 @@ pub fn l14_a_likely_wait_is_within_bounds(factory: Factory) {
             claim: receipt.claim(),
             accounts: vec![account("k:tpm")],
             actual: vec![0],
+            landed: 0,
             learn: None,
             entry: Vec::new(),
             age: 0,

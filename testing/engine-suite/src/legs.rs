@@ -1,11 +1,11 @@
 //! Legs as tests write them.
 
+use tollbook_engine::ReserveCall;
 use tollbook_engine::Shard;
 use tollbook_engine::ledger::{
-    AccountId, Estimator, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry, Periods,
-    ReservationId, Reserve, Shape, SubjectId, Weights,
+    AccountId, Estimator, EstimatorId, EstimatorKind, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry,
+    Periods, Profile, ReservationId, Reserve, Shape, SubjectId, Weights,
 };
-use tollbook_engine::{Profile, ReserveCall};
 
 /// One millisecond of engine time.
 pub const MS: Micros = 1_000;
@@ -67,6 +67,12 @@ pub fn rpm(name: &str, ceiling: u64) -> L {
 /// llm_tokens per minute, soft; `demand` of them are asked for.
 pub fn tpm(name: &str, ceiling: u64, demand: u64) -> L {
     rate(name, Measure::Tokens, ceiling).demand(demand)
+}
+
+/// llm_tokens per minute, planned.
+pub fn forecast(name: &str, ceiling: u64) -> L {
+    let shape = Shape::Forecast { window: 60, strict: false };
+    L::new(name, Measure::Tokens, shape, Periods::None, ceiling, false).demand(0)
 }
 
 /// A daily quota, hard: the worst case is held, an expiry charges.
@@ -137,7 +143,14 @@ impl L {
     /// Learns what to expect under a name; `first` before the first sample.
     pub fn learning(mut self, own: &str, first: u64) -> Self {
         let (own, prior) = (EstimatorId(digest(own)), EstimatorId(digest("prior")));
-        self.leg.estimator = Estimator::Ema { own, prior, first };
+        self.leg.estimator = Estimator::Learned { kind: EstimatorKind::Ema, own, prior, first };
+        self
+    }
+
+    /// Learns in a way of its own.
+    pub fn learns(mut self, kind: EstimatorKind, own: &str, first: u64) -> Self {
+        let prior = EstimatorId(digest("prior") ^ digest(own));
+        self.leg.estimator = Estimator::Learned { kind, own: EstimatorId(digest(own)), prior, first };
         self
     }
 
@@ -250,16 +263,29 @@ pub struct R {
     pub life: Micros,
     pub legs: Vec<L>,
     pub context: Vec<u8>,
+    pub profile: Profile,
 }
 
 /// A call with its legs; the first attempt, with the usual life at the door.
 pub fn call<const N: usize>(id: u128, legs: [L; N]) -> R {
-    R { id, attempt: 1, life: 15 * S, legs: legs.into(), context: b"context".to_vec() }
+    R {
+        id,
+        attempt: 1,
+        life: 15 * S,
+        legs: legs.into(),
+        context: b"context".to_vec(),
+        profile: Profile::default(),
+    }
 }
 
 impl R {
     pub fn attempt(mut self, attempt: u16) -> Self {
         self.attempt = attempt;
+        self
+    }
+
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
         self
     }
 
@@ -274,9 +300,10 @@ impl R {
             id: ReservationId(self.id),
             attempt: self.attempt,
             life: self.life,
+            profile: self.profile,
             legs: self.legs.iter().map(|leg| leg.at(now)).collect(),
             context: self.context.clone(),
         };
-        ReserveCall { shard: SHARD, reserve, profile: Profile::default(), class: 0, waiting: false }
+        ReserveCall { shard: SHARD, reserve, class: 0, waiting: false }
     }
 }

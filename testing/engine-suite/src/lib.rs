@@ -18,6 +18,7 @@ pub mod faults;
 mod harness;
 pub mod legs;
 pub mod lockstep;
+pub mod plans;
 pub mod random;
 pub mod rules;
 pub mod table;
@@ -134,6 +135,19 @@ macro_rules! engine_suite {
             a_reservation_and_an_account_can_be_inspected
             unsupported_verbs_say_so
             every_reply_carries_the_engine_time
+        );
+        $crate::engine_suite_cases!($factory, plans:
+            l04_settle_corrects_the_input_in_its_second
+            l05_output_is_planned_into_its_seconds
+            l06_l07_input_goes_back_unless_it_was_sent
+            l09_a_plan_does_not_grow_by_renewal
+            l12_a_step_back_keeps_what_landed
+            l14_a_plan_in_the_way_is_a_firm_wait
+            l15_the_estimate_gives_way_to_the_limit
+            progress_replaces_plan_by_fact_once
+            plans_survive_a_kill_and_die_by_themselves
+            a_stream_that_outgrows_its_forecast_teaches_the_next_call
+            every_estimator_learns_its_way
         );
         $crate::engine_suite_cases!($factory, bursts:
             l01_200_parallel_calls_against_room_for_10_requests

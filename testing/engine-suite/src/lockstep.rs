@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tollbook_engine::ledger;
 use tollbook_engine::ledger::{
-    AccountId, Adjust, Book, Event, ExpireOne, Full, Growth, Log, Measure, Met, Micros, Rebook, Release,
-    ReleaseWhy, Renew, Renewed, ReservationId, Settle, Shape, Verdict as BookVerdict,
+    AccountId, Adjust, Book, EstimatorKind, Event, ExpireOne, Full, Growth, Log, Measure, Met, Micros,
+    Profile, Progress, Rebook, Release, ReleaseWhy, Renew, Renewed, ReservationId, Settle, Shape,
+    Verdict as BookVerdict,
 };
 use tollbook_engine::{
-    AdjustCall, Claim, EngineError, ErrorKind, ExpireCall, RebookCall, Receipt, ReleaseCall, RenewCall,
-    ReserveCall, SettleCall, Source, Verdict,
+    AdjustCall, Claim, EngineError, ErrorKind, ExpireCall, ProgressCall, RebookCall, Receipt, ReleaseCall,
+    RenewCall, ReserveCall, SettleCall, Source, Verdict,
 };
 
 use crate::harness::{Factory, Harness, wait};
-use crate::legs::{D, H, L, M, MS, R, S, SHARD, START, account, daily, lifetime, rpm, slots, tpm};
+use crate::legs::{D, H, L, M, MS, R, S, SHARD, START, account, daily, forecast, lifetime, rpm, slots, tpm};
 use crate::random::Random;
 use crate::table::{journal, no_drift};
 
@@ -30,8 +31,8 @@ impl Log for Nowhere {
     }
 }
 
-const NAMES: [&str; 9] =
-    ["t:rpm", "t:tpm", "t:cost", "p:rpm", "p:tpm", "k:rpm", "k:slots", "k:day", "k:life"];
+const NAMES: [&str; 11] =
+    ["t:plan", "k:plan", "t:rpm", "t:tpm", "t:cost", "p:rpm", "p:tpm", "k:rpm", "k:slots", "k:day", "k:life"];
 
 /// Steps of one run.
 const STEPS: usize = 250;
@@ -46,6 +47,15 @@ pub fn random_commands_with_kills_answer_as_the_model_does(factory: Factory) {
     for seed in 0..seeds(12) {
         Run::new(factory, 1_000_000 + seed, true).all();
     }
+}
+
+/// Output of every settle that landed.
+const LANDED: u64 = 25;
+
+/// Calls of one id stream alike.
+fn profile(id: u128) -> Profile {
+    let id = u64::try_from(id).expect("small ids");
+    Profile { ttft: id % 5 * 400_000, pace: 1 + id % 7 * 60_000 }
 }
 
 /// More seeds for a long run: `TOLLBOOK_SEEDS`.
@@ -97,7 +107,7 @@ impl Run {
         for step in 0..STEPS {
             self.step = step;
             self.pass_time();
-            match self.random.below(16) {
+            match self.random.below(18) {
                 0..5 => self.reserve(),
                 5..8 => self.settle(),
                 8 => self.release(),
@@ -105,6 +115,7 @@ impl Run {
                 11 => self.rebook(),
                 12 => self.sweep(),
                 13 => self.adjust(),
+                16 | 17 => self.progress(),
                 // What is forgotten when idle is missed only by a clock that steps back over it.
                 14 if self.kills => self.forget(),
                 _ => self.happen(),
@@ -149,8 +160,14 @@ impl Run {
             if self.harness.step_back(by) {
                 // Time that went back is noticed by the next event; let both notice it now.
                 let id = u128::from(self.random.draw()) | 1 << 90;
-                let call =
-                    R { id, attempt: 1, life: S, legs: vec![slots("k:other", 1000)], context: Vec::new() };
+                let call = R {
+                    id,
+                    attempt: 1,
+                    life: S,
+                    legs: vec![slots("k:other", 1000)],
+                    context: Vec::new(),
+                    profile: Default::default(),
+                };
                 self.reserve_with(&call.at(self.harness.now()));
             }
         }
@@ -164,6 +181,12 @@ impl Run {
             "k:rpm" => rpm(name, 5).shadow(),
             "t:tpm" => tpm(name, 800, demand).output(100).learning("k:m", 40),
             "p:tpm" => tpm(name, 300, demand).output(200).also(250).counts_denied(),
+            "t:plan" => {
+                forecast(name, 900).demand(demand).output(150).learns(EstimatorKind::Forecast, "k:f", 50)
+            }
+            "k:plan" => {
+                forecast(name, 400).demand(demand).output(90).learns(EstimatorKind::P95, "k:p", 30).also(350)
+            }
             "t:cost" => daily(name, Measure::Cost, 2000, demand).output(50).expecting(20),
             "k:day" => daily(name, Measure::Requests, 60, 1).refunds_failed(),
             "k:life" => lifetime(name, 3000, demand).holds_expected().output(300).expecting(30).releases(),
@@ -185,7 +208,7 @@ impl Run {
         }
         let id = u128::from(self.random.below(60));
         let life = *self.random.of(&[5 * S, 15 * S, M]);
-        R { id, attempt: 1, life, legs, context: id.to_le_bytes().to_vec() }
+        R { id, attempt: 1, life, legs, context: id.to_le_bytes().to_vec(), profile: profile(id) }
     }
 
     /// Some reservation that was admitted once, or one that never was.
@@ -260,8 +283,15 @@ impl Run {
         let accounts = receipt.receipt.legs.iter().map(|leg| leg.account).collect();
         let age = if self.random.one_in(20) { 26 * M } else { 0 };
         let claim = receipt.claim();
-        let call =
-            SettleCall { claim, accounts, actual: actual.clone(), learn, entry: b"settle".to_vec(), age };
+        let call = SettleCall {
+            claim,
+            accounts,
+            actual: actual.clone(),
+            landed: LANDED,
+            learn,
+            entry: b"settle".to_vec(),
+            age,
+        };
         let repeats = if self.random.one_in(4) { 2 } else { 1 };
         for _ in 0..repeats {
             let got = wait(self.harness.engine().settle(&call)).map(|reply| (reply.now, reply.value));
@@ -270,7 +300,13 @@ impl Run {
                 continue;
             }
             let now = got.as_ref().map_or(self.harness.now(), |(now, _)| *now);
-            let command = Settle { id: claim.id, attempt: claim.attempt, actual: actual.clone(), learn };
+            let command = Settle {
+                id: claim.id,
+                attempt: claim.attempt,
+                actual: actual.clone(),
+                landed: LANDED,
+                learn,
+            };
             let want = self.model.settle(now, &command, &mut Nowhere);
             self.settled(claim, got.map(|(_, value)| value), want);
         }
@@ -310,15 +346,32 @@ impl Run {
         self.settled(claim, got.map(|(_, value)| value), want);
     }
 
+    /// What some gateway says of its streams, now and then twice, or older than before.
+    fn progress(&mut self) {
+        let now = self.harness.now();
+        let batch = |random: &mut Random| Progress {
+            gateway: random.below(3),
+            account: account(["t:plan", "k:plan", "t:tpm"][usize::try_from(random.below(3)).expect("small")]),
+            seq: random.below(200),
+            base_second: (now / S).saturating_sub(random.below(10)),
+            deltas: (0..random.below(20)).map(|_| random.below(60).cast_signed() - 30).collect(),
+        };
+        let batches: Vec<Progress> = (0..1 + self.random.below(3)).map(|_| batch(&mut self.random)).collect();
+        let call = ProgressCall { shard: SHARD, batches };
+        let reply = wait(self.harness.engine().progress(&call)).expect("progress answers");
+        self.model.progress(reply.now, &call.batches, &mut Nowhere).expect("the model progresses");
+    }
+
     fn renew(&mut self) {
         let Some(receipt) = self.known() else { return };
         let output = self.random.one_in(2).then(|| self.random.below(250));
         let claim = receipt.claim();
         let sent = !self.random.one_in(4);
-        let call = RenewCall { claim, sent, life: M, output_expected: output };
+        let outgrown = self.random.one_in(3).then(|| self.random.below(400));
+        let call = RenewCall { claim, sent, life: M, output_expected: output, outgrown };
         let reply = wait(self.harness.engine().renew(&[call])).expect("renew answers");
         let growth = output.map_or(Growth::Unchanged, Growth::Output);
-        let command = Renew { id: claim.id, attempt: claim.attempt, life: M, sent, growth };
+        let command = Renew { id: claim.id, attempt: claim.attempt, life: M, sent, growth, outgrown };
         let want = self.model.renew(reply.now, &command, &mut Nowhere).expect("the model renews");
         assert_eq!(reply.value, std::slice::from_ref(&want), "{}", self.at());
         let key = (claim.id.0, claim.attempt);
@@ -329,9 +382,9 @@ impl Run {
         }
         if matches!(want, Renewed::Short(_)) {
             // Which soft legs grew is not told; ask for the same again without growth.
-            let again = RenewCall { output_expected: None, ..call };
+            let again = RenewCall { output_expected: None, outgrown: None, ..call };
             let reply = wait(self.harness.engine().renew(&[again])).expect("renew answers");
-            let command = Renew { growth: Growth::Unchanged, ..command };
+            let command = Renew { growth: Growth::Unchanged, outgrown: None, ..command };
             let want = self.model.renew(reply.now, &command, &mut Nowhere).expect("the model renews");
             assert_eq!(reply.value, std::slice::from_ref(&want), "{}", self.at());
             if let (Renewed::Held(held), Some(audited)) = (want, self.auditor.held.get_mut(&key)) {
@@ -354,12 +407,13 @@ impl Run {
         let call = RebookCall {
             receipt: receipt.clone(),
             actual: actual.clone(),
+            landed: 0,
             entry: Some(b"rebooked".to_vec()),
             next: next.clone(),
         };
         let got = wait(self.harness.engine().rebook(&call));
         let now = got.as_ref().map_or(self.harness.now(), |reply| reply.now);
-        let command = Rebook { ended: old.attempt, actual, reserve: next.reserve };
+        let command = Rebook { ended: old.attempt, actual, landed: 0, reserve: next.reserve };
         match self.model.rebook(now, &command, &mut Nowhere) {
             Ok((verdict, settled)) => {
                 let moved = settled.is_some_and(|settled| settled.before == Met::Held);
@@ -444,7 +498,8 @@ impl Run {
         standing: tollbook_engine::Standing,
     ) {
         let is_quota = shape == Shape::Quota;
-        if is_quota && !has_period {
+        // What is planned is no hold; receipts have shown it equal to the model's.
+        if (is_quota && !has_period) || matches!(shape, Shape::Forecast { .. }) {
             return;
         }
         let legs = self.auditor.held.values().flatten();
@@ -497,7 +552,8 @@ pub fn l14_firm_hints_are_kept(factory: Factory) {
         let leg = |demand: u64| tpm("k:tpm", 100, demand).window(buckets, width).weights(weights);
         let reserve = |id: u128, demand: u64| {
             let legs = vec![leg(demand)];
-            let call = R { id, attempt: 1, life: D, legs, context: Vec::new() }.at(harness.now());
+            let call = R { id, attempt: 1, life: D, legs, context: Vec::new(), profile: Default::default() }
+                .at(harness.now());
             wait(harness.engine().reserve(&call)).expect("reserve answers").value
         };
         for id in 0..30_u128 {
@@ -510,6 +566,7 @@ pub fn l14_firm_hints_are_kept(factory: Factory) {
                     claim: receipt.claim(),
                     accounts: vec![account("k:tpm")],
                     actual: vec![random.below(80)],
+                    landed: 0,
                     learn: None,
                     entry: Vec::new(),
                     age: 0,
@@ -545,8 +602,14 @@ pub fn l14_firm_hints_are_kept(factory: Factory) {
 /// Identity is (id, attempt); a name is no more than that.
 pub fn ids_are_used_in_full(factory: Factory) {
     let harness = factory(START);
-    let call =
-        |id: u128| R { id, attempt: 1, life: M, legs: vec![tpm("k:tpm", 1000, 1)], context: Vec::new() };
+    let call = |id: u128| R {
+        id,
+        attempt: 1,
+        life: M,
+        legs: vec![tpm("k:tpm", 1000, 1)],
+        context: Vec::new(),
+        profile: Default::default(),
+    };
     let far = [1, 1 << 64, 1 << 127, (1 << 64) | 1];
     for id in far {
         let call = call(id).at(harness.now());

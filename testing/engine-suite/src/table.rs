@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use tollbook_engine::ledger::{
-    self, Adjust, DenyKind, End, Expired, Measure, Met, Micros, Opening, Refusal, ReleaseWhy, Renewed,
-    ReservationId,
+    self, Adjust, DenyKind, End, Expired, Measure, Met, Micros, Opening, Progress, Refusal, ReleaseWhy,
+    Renewed, ReservationId,
 };
 use tollbook_engine::{
-    AdjustCall, Applied, Claim, Cursor, EngineError, ErrorKind, ExpireCall, JournalRecord, RebookCall,
-    Receipt, ReleaseCall, RenewCall, SettleCall, Source, Verdict,
+    AdjustCall, Applied, Claim, Cursor, EngineError, ErrorKind, ExpireCall, JournalRecord, ProgressCall,
+    RebookCall, Receipt, ReleaseCall, RenewCall, SettleCall, Source, Verdict,
 };
 
 use crate::harness::{Factory, Harness, wait};
@@ -35,6 +35,25 @@ pub enum Do {
         learn: Option<u64>,
         age: Micros,
     },
+    /// A settle that tells how much of its amounts was output.
+    SettleLanded {
+        id: u128,
+        actual: Vec<u64>,
+        landed: u64,
+        learn: Option<u64>,
+    },
+    /// A renewal that says what a stream is expected to reach.
+    Outgrown(u128, u64),
+    /// A batch of one gateway for one account; the first second counts from the start of the table.
+    Progress {
+        account: &'static str,
+        gateway: u64,
+        seq: u64,
+        base: i64,
+        deltas: Vec<i64>,
+    },
+    /// The output each leg of an admitted call was expected to have.
+    Expected(u128),
     Release {
         id: u128,
         attempt: u16,
@@ -65,6 +84,8 @@ pub enum Want {
     Admit,
     /// Admitted; what each leg holds.
     Holds(Vec<u64>),
+    /// Expected output per leg.
+    Outputs(Vec<u64>),
     /// Denied by the limit of a leg.
     TooLarge(usize),
     Exhausted(usize),
@@ -132,6 +153,23 @@ pub fn settle_learn<const N: usize>(id: u128, actual: [u64; N], output: u64) -> 
 /// A settle of a call that ended some time ago.
 pub fn settle_old<const N: usize>(id: u128, actual: [u64; N], age: Micros) -> Do {
     Do::Settle { id, attempt: 1, actual: actual.into(), learn: None, age }
+}
+
+/// A settle of whose amounts so much was output.
+pub fn settle_landed<const N: usize>(id: u128, actual: [u64; N], landed: u64) -> Do {
+    Do::SettleLanded { id, actual: actual.into(), landed, learn: None }
+}
+
+impl Do {
+    /// The provider reported the output.
+    pub fn learning(self, output: u64) -> Self {
+        match self {
+            Self::SettleLanded { id, actual, landed, .. } => {
+                Self::SettleLanded { id, actual, landed, learn: Some(output) }
+            }
+            other => panic!("{other:?} does not learn"),
+        }
+    }
 }
 
 pub fn never_sent(id: u128) -> Do {
@@ -229,12 +267,19 @@ impl Table {
             Do::Rebook(actual, next) => {
                 let ended = self.receipt(row, next.id, next.attempt - 1);
                 let next = next.at(self.harness.now());
-                let call = RebookCall { receipt: ended, actual, entry: Some(b"rebooked".to_vec()), next };
+                let call =
+                    RebookCall { receipt: ended, actual, landed: 0, entry: Some(b"rebooked".to_vec()), next };
                 let answer = wait(self.harness.engine().rebook(&call));
                 self.verdict(row, answer.map(|reply| reply.value), want);
             }
             Do::Renew { id, sent, output } => {
-                let call = RenewCall { claim: claim(id, 1), sent, life: 60 * S, output_expected: output };
+                let call = RenewCall {
+                    claim: claim(id, 1),
+                    sent,
+                    life: 60 * S,
+                    output_expected: output,
+                    outgrown: None,
+                };
                 let renewed = wait(self.harness.engine().renew(&[call])).expect(row).value.remove(0);
                 match (&want, renewed) {
                     (Want::Renewed(held), Renewed::Held(got)) => assert_eq!(got, *held, "{row}"),
@@ -244,10 +289,37 @@ impl Table {
                     (_, got) => panic!("{row}: {got:?}, not {want:?}"),
                 }
             }
+            Do::SettleLanded { id, actual, landed, learn } => {
+                let (claim, accounts) = (claim(id, 1), self.accounts(id, 1));
+                let entry = b"settled".to_vec();
+                let call = SettleCall { claim, accounts, actual, landed, learn, entry, age: 0 };
+                settled(row, wait(self.harness.engine().settle(&call)).map(|reply| reply.value), want);
+            }
+            Do::Outgrown(id, output) => {
+                let claim = claim(id, 1);
+                let (sent, life, outgrown) = (true, 60 * S, Some(output));
+                let call = RenewCall { claim, sent, life, output_expected: None, outgrown };
+                let renewed = wait(self.harness.engine().renew(&[call])).expect(row).value.remove(0);
+                let Want::Renewed(held) = want else { panic!("{row}: a renewal is wanted") };
+                assert_eq!(renewed, Renewed::Held(held.clone()), "{row}");
+            }
+            Do::Progress { account: name, gateway, seq, base, deltas } => {
+                let base_second = (START / S).saturating_add_signed(base);
+                let batch = Progress { gateway, account: account(name), seq, base_second, deltas };
+                let call = ProgressCall { shard: SHARD, batches: vec![batch] };
+                wait(self.harness.engine().progress(&call)).expect(row);
+            }
+            Do::Expected(id) => {
+                let receipt = self.receipt(row, id, 1);
+                let outputs: Vec<u64> = receipt.receipt.legs.iter().map(|leg| leg.output).collect();
+                let Want::Outputs(wanted) = want else { panic!("{row}: outputs are wanted") };
+                assert_eq!(outputs, *wanted, "{row}");
+            }
             Do::Settle { id, attempt, actual, learn, age } => {
                 let claim = Claim { attempt, ..claim(id, 1) };
                 let accounts = self.accounts(id, attempt);
-                let call = SettleCall { claim, accounts, actual, learn, entry: b"settled".to_vec(), age };
+                let call =
+                    SettleCall { claim, accounts, actual, landed: 0, learn, entry: b"settled".to_vec(), age };
                 settled(row, wait(self.harness.engine().settle(&call)).map(|reply| reply.value), want);
             }
             Do::Release { id, attempt, why } => {

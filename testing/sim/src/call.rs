@@ -261,6 +261,7 @@ impl Open {
         let mut call = RebookCall {
             receipt: self.tenant.clone(),
             actual,
+            landed: 0,
             entry: Some(format!("rebooked {id} {attempt}").into_bytes()),
             next: reserve_call(shard, (id, attempt), next(self.gateway.now())),
         };
@@ -335,7 +336,13 @@ impl Open {
     /// Asks for a step before the stream gets there; false when it is refused.
     async fn grow(&mut self, wanted: u64) -> bool {
         let claim = self.tenant.claim();
-        let call = RenewCall { claim, sent: true, life: RENEWED_LIFE, output_expected: Some(wanted) };
+        let call = RenewCall {
+            claim,
+            sent: true,
+            life: RENEWED_LIFE,
+            output_expected: Some(wanted),
+            outgrown: None,
+        };
         let answer = self.gateway.wire.renew(DEADLINE, vec![call]).await;
         match answer.ok().and_then(|reply| reply.value.into_iter().next()) {
             Some(Renewed::Held(_)) => self.allowance = Some(wanted),
@@ -398,6 +405,7 @@ impl Open {
             claim: receipt.claim(),
             accounts: receipt.receipt.legs.iter().map(|leg| leg.account).collect(),
             actual,
+            landed: 0,
             learn,
             entry: entry("settled", receipt),
             age: 0,

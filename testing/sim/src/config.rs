@@ -103,7 +103,12 @@ impl Account {
         };
         let learning = demand.expected.map_or(self.learning, |output| Learning::Constant { output });
         let estimator = match learning {
-            Learning::Ema { first } => Estimator::Ema { own: demand.estimator, prior: PRIOR, first },
+            Learning::Ema { first } => Estimator::Learned {
+                kind: tollbook_engine::ledger::EstimatorKind::Ema,
+                own: demand.estimator,
+                prior: PRIOR,
+                first,
+            },
             Learning::Capped => Estimator::Capped,
             Learning::Constant { output } => Estimator::Constant { output },
         };
@@ -134,7 +139,7 @@ impl Account {
     pub(crate) fn bucket(&self) -> Micros {
         match self.shape {
             Shape::Rate { width, .. } => width,
-            Shape::Quota | Shape::Concurrency => 0,
+            Shape::Forecast { .. } | Shape::Quota | Shape::Concurrency => 0,
         }
     }
 

@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tollbook_engine::ledger::{Leg, Micros, ReleaseWhy, ReservationId, Reserve};
 use tollbook_engine::{
-    Applied, Claim, EngineError, ErrorKind, ExpireCall, Profile, Receipt, ReleaseCall, RenewCall,
-    ReserveCall, SettleCall, Shard, Verdict,
+    Applied, Claim, EngineError, ErrorKind, ExpireCall, Receipt, ReleaseCall, RenewCall, ReserveCall,
+    SettleCall, Shard, Verdict,
 };
 
 use crate::config::{Config, S};
@@ -395,15 +395,28 @@ impl Live {
         let growth = self.growth.swap(0, Ordering::Relaxed);
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let output_expected = (growth > 0).then_some(growth);
-        let renewal = |claim: &Claim| RenewCall { claim: *claim, sent, life: RENEWED_LIFE, output_expected };
+        let renewal = |claim: &Claim| RenewCall {
+            claim: *claim,
+            sent,
+            life: RENEWED_LIFE,
+            output_expected,
+            outgrown: None,
+        };
         claims.iter().map(renewal).collect()
     }
 }
 
 pub(crate) fn reserve_call(shard: Shard, (id, attempt): (ReservationId, u16), legs: Vec<Leg>) -> ReserveCall {
     let context = format!("context {id} {attempt}").into_bytes();
-    let reserve = Reserve { id, attempt, life: DOOR_LIFE, legs, context };
-    ReserveCall { shard, reserve, profile: Profile::default(), class: 0, waiting: false }
+    let reserve = Reserve {
+        id,
+        attempt,
+        life: DOOR_LIFE,
+        profile: tollbook_engine::ledger::Profile::default(),
+        legs,
+        context,
+    };
+    ReserveCall { shard, reserve, class: 0, waiting: false }
 }
 
 pub(crate) fn micros(span: Duration) -> Micros {

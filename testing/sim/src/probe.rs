@@ -102,6 +102,7 @@ impl Probe<'_> {
             claim: receipt.claim(),
             accounts: receipt.receipt.legs.iter().map(|leg| leg.account).collect(),
             actual: receipt.receipt.legs.iter().map(|leg| leg.held.max(1)).collect(),
+            landed: 0,
             learn: None,
             entry: b"probe".to_vec(),
             age: 0,

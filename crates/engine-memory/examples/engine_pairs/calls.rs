@@ -8,7 +8,7 @@ use tollbook_engine::ledger::{
     AccountId, Estimator, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry, Periods,
     ReservationId, Reserve, Shape, SubjectId, Weights,
 };
-use tollbook_engine::{Claim, Profile, ReserveCall, SettleCall, Shard};
+use tollbook_engine::{Claim, ReserveCall, SettleCall, Shard};
 
 pub(crate) const TENANTS: u64 = 50;
 pub(crate) const KEYS: u64 = 1_000;
@@ -28,6 +28,7 @@ pub(crate) fn settle(reserve: &ReserveCall) -> SettleCall {
         claim: Claim { shard: reserve.shard, id: reserve.reserve.id, attempt: 0 },
         accounts: Vec::new(),
         actual: vec![1, 800, 800, 1, 800, 800, 1, 800, 800],
+        landed: 200,
         learn: Some(200),
         entry: vec![b'x'; 300],
         age: 0,
@@ -56,11 +57,12 @@ pub(crate) fn call(key: u64, now: Micros) -> ReserveCall {
         id: ReservationId(0),
         attempt: 0,
         life: 15_000_000,
+        profile: tollbook_ledger::Profile::default(),
         legs: legs.collect(),
         context: vec![b'c'; 120],
     };
     let shard = Shard(u8::try_from(tenant).unwrap());
-    ReserveCall { shard, reserve, profile: Profile::default(), class: 0, waiting: false }
+    ReserveCall { shard, reserve, class: 0, waiting: false }
 }
 
 fn leg(account: AccountId, measure: Measure, shape: Shape, periods: Periods) -> Leg {
@@ -83,7 +85,12 @@ fn leg(account: AccountId, measure: Measure, shape: Shape, periods: Periods) -> 
         per_output: if requests { 0 } else { 1_000 },
         cap: 4_096,
         worst: if requests { 1 } else { 4_696 },
-        estimator: Estimator::Ema { own: EstimatorId(account.subject.0), prior: EstimatorId(1), first: 256 },
+        estimator: Estimator::Learned {
+            kind: tollbook_ledger::EstimatorKind::Ema,
+            own: EstimatorId(account.subject.0),
+            prior: EstimatorId(1),
+            first: 256,
+        },
         refund_failed: false,
         limits: vec![limit],
     }

@@ -10,7 +10,7 @@ mod tests;
 mod write;
 
 use tollbook_ledger::event::HeldLeg;
-use tollbook_ledger::{End, Measure, Weights};
+use tollbook_ledger::{End, EstimatorKind, Measure, Weights};
 
 pub(crate) use read::Arena;
 pub(crate) use write::encode;
@@ -24,12 +24,21 @@ const CORRECTED: u8 = 6;
 const ADJUSTED: u8 = 7;
 const REPAIRED: u8 = 8;
 const PRUNED: u8 = 9;
+/// Since plans are booked: with the profile, and estimators of every kind.
+const RESERVED_PLANNED: u8 = 10;
+const REBOOKED_PLANNED: u8 = 11;
+const RENEWED_OUTGROWN: u8 = 12;
+const PROGRESSED: u8 = 13;
 const CLOCK: u8 = 32;
 const ACCOUNT: u8 = 33;
 const LIVE: u8 = 34;
 const TOMBSTONE: u8 = 35;
 const ESTIMATE: u8 = 36;
 const ADJUST_KNOWN: u8 = 37;
+const ACCOUNT_PLANNED: u8 = 38;
+const LIVE_PLANNED: u8 = 39;
+const TOMBSTONE_PLANNED: u8 = 40;
+const ESTIMATE_PLANNED: u8 = 41;
 
 const ENDS: [(End, u8); 5] =
     [(End::Settled, 1), (End::Released, 2), (End::Expired, 3), (End::Corrected, 4), (End::Rebooked, 5)];
@@ -42,9 +51,16 @@ const MEASURES: [(Measure, u8); 6] = [
     (Measure::Concurrency, 6),
 ];
 const WEIGHTS: [(Weights, u8); 3] = [(Weights::Whole, 1), (Weights::Oldest, 2), (Weights::Decay, 3)];
+const KINDS: [(EstimatorKind, u8); 4] = [
+    (EstimatorKind::Ema, 1),
+    (EstimatorKind::RecentMean, 2),
+    (EstimatorKind::P95, 3),
+    (EstimatorKind::Forecast, 4),
+];
 const RATE: u8 = 1;
 const QUOTA: u8 = 2;
 const CONCURRENCY: u8 = 3;
+const FORECAST: u8 = 4;
 
 /// Bits of a leg's flags.
 mod leg {

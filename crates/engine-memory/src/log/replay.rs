@@ -93,7 +93,7 @@ impl Image {
 pub(crate) fn time_of(event: &Event<'_>) -> Micros {
     match event {
         Event::Reserved(row) => row.now,
-        Event::Denied { now, .. } | Event::Repaired { now, .. } => *now,
+        Event::Denied { now, .. } | Event::Progressed { now, .. } | Event::Repaired { now, .. } => *now,
         Event::Renewed(row) => row.now,
         Event::Ended(row) => row.now,
         Event::Rebooked { reserved, .. } => reserved.now,

@@ -53,7 +53,7 @@ fn claim(id: u128, attempt: u16) -> Claim {
 fn settle(engine: &dyn Engine, id: u128, attempt: u16, entry: usize) {
     let (actual, entry) = (vec![1, 120, 90, 1, 0, 30, 1], vec![b'e'; entry]);
     let claim = claim(id, attempt);
-    let call = SettleCall { claim, accounts: Vec::new(), actual, learn: Some(110), entry, age: 0 };
+    let call = SettleCall { claim, accounts: Vec::new(), actual, landed: 0, learn: Some(110), entry, age: 0 };
     wait(engine.settle(&call)).unwrap();
 }
 
@@ -69,7 +69,15 @@ fn write(dir: &Path) {
         let call = call(id, [slots("k:slots", 100)]).at(clock.now());
         wait(engine.reserve(&call)).unwrap();
         let (claim, entry) = (claim(id, 1), vec![b'f'; 16_000]);
-        let call = SettleCall { claim, accounts: Vec::new(), actual: vec![0], learn: None, entry, age: 0 };
+        let call = SettleCall {
+            claim,
+            accounts: Vec::new(),
+            actual: vec![0],
+            landed: 0,
+            learn: None,
+            entry,
+            age: 0,
+        };
         wait(engine.settle(&call)).unwrap();
         wait(engine.journal_trim(SHARD, Cursor(u64::MAX))).unwrap();
         engine.tick();
@@ -90,7 +98,13 @@ fn book(engine: &MemoryEngine, clock: &Hand, calls: &[R]) {
     }
     let renewals: Vec<_> = ids[..4]
         .iter()
-        .map(|id| RenewCall { claim: claim(*id, 1), sent: true, life: M, output_expected: Some(200) })
+        .map(|id| RenewCall {
+            claim: claim(*id, 1),
+            sent: true,
+            life: M,
+            output_expected: Some(200),
+            outgrown: None,
+        })
         .collect();
     wait(engine.renew(&renewals)).unwrap();
     settle(engine, ids[0], 1, 20);
@@ -101,7 +115,7 @@ fn book(engine: &MemoryEngine, clock: &Hand, calls: &[R]) {
     let Verdict::Admit(receipt) = reserve(4) else { panic!("a repeat is admitted") };
     let actual = Some(vec![1, 10, 20, 1, 0, 5, 1]);
     let next = calls[9].at(clock.now());
-    let call = RebookCall { receipt, actual, entry: Some(b"b".to_vec()), next };
+    let call = RebookCall { receipt, actual, landed: 0, entry: Some(b"b".to_vec()), next };
     assert!(matches!(wait(engine.rebook(&call)).unwrap().value, Verdict::Admit(_)));
     let denied = tollbook_engine_suite::legs::call(ids[0] + 10, [tpm("t:tpm", 1, 1).counts_denied()]);
     assert!(matches!(wait(engine.reserve(&denied.at(clock.now()))).unwrap().value, Verdict::Deny { .. }));

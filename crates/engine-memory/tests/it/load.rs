@@ -35,7 +35,9 @@ pub(crate) fn call(id: u128, now: Micros) -> ReserveCall {
         tpm(&name(id, "tpm"), most, cost(id)),
         daily(&name(id, "cost"), Measure::Cost, most, cost(id)),
     ];
-    let mut call = R { id, attempt: 1, life: H, legs, context: b"context".to_vec() }.at(now);
+    let mut call =
+        R { id, attempt: 1, life: H, legs, context: b"context".to_vec(), profile: Default::default() }
+            .at(now);
     call.shard = shard(id);
     call
 }
@@ -43,7 +45,15 @@ pub(crate) fn call(id: u128, now: Micros) -> ReserveCall {
 pub(crate) fn settle_call(id: u128) -> SettleCall {
     let claim = Claim { shard: shard(id), id: ReservationId(id), attempt: 1 };
     let actual = vec![1, cost(id), cost(id)];
-    SettleCall { claim, accounts: Vec::new(), actual, learn: None, entry: id.to_le_bytes().to_vec(), age: 0 }
+    SettleCall {
+        claim,
+        accounts: Vec::new(),
+        actual,
+        landed: 0,
+        learn: None,
+        entry: id.to_le_bytes().to_vec(),
+        age: 0,
+    }
 }
 
 pub(crate) fn reserve(engine: &dyn Engine, id: u128, now: Micros) -> Result<Verdict, EngineError> {

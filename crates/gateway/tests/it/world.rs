@@ -21,8 +21,8 @@ use tollbook_engine_memory::{MemoryEngine, Options};
 use tollbook_gateway::{Config, Gateway, Upstream};
 use tollbook_mock_upstream::MockUpstream;
 use tollbook_policy::{
-    Catalog, Draft, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Project, Scope, Secret,
-    ShapeDraft, Subject, Tenant,
+    Booking, Catalog, Draft, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Project, Scope,
+    Secret, ShapeDraft, Subject, Tenant,
 };
 use tollbook_pricing::{ModelFacts, Price, PriceBook, PriceDraft, RatesDraft};
 use tollbook_store::EntryBody;
@@ -107,7 +107,15 @@ pub(crate) fn key() -> Scope {
     Scope::One(Subject::Key { tenant: "acme".into(), project: "web".into(), key: "k1".into() })
 }
 
+/// Booked as held, so that figures are the truth as soon as a call is settled.
 pub(crate) fn rate(scope: Scope, measure: Measure, ceiling: i128) -> LimitDraft {
+    let counts_llm_tokens = matches!(measure, Measure::Tokens | Measure::InputTokens | Measure::OutputTokens);
+    let booking = counts_llm_tokens.then_some(Booking::Held);
+    LimitDraft { booking, ..forecast(scope, measure, ceiling) }
+}
+
+/// Booked as it is by default.
+pub(crate) fn forecast(scope: Scope, measure: Measure, ceiling: i128) -> LimitDraft {
     LimitDraft::new(scope, measure, ShapeDraft::Rate { window_s: 60, bucket_s: None, weights: None }, ceiling)
 }
 

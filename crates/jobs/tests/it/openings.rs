@@ -95,6 +95,7 @@ async fn l16_calls_with_the_new_leg_are_not_counted_twice() {
         claim: crate::world::claim(2),
         accounts: vec![llm_tokens(), requests(), added()],
         actual: vec![17, 1, 17],
+        landed: 0,
         learn: None,
         entry: body(2, 7).encode(),
         age: 0,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use tollbook_engine::{
-    AdjustCall, Claim, Engine, Profile, ReleaseCall, RenewCall, ReserveCall, SettleCall, Shard, Verdict,
+    AdjustCall, Claim, Engine, ReleaseCall, RenewCall, ReserveCall, SettleCall, Shard, Verdict,
 };
 use tollbook_engine_memory::{Clock, MemoryEngine, Options};
 use tollbook_jobs::{Drain, Drained, Sweep, Swept};
@@ -142,8 +142,15 @@ impl World {
 
     pub(crate) async fn reserve_legs(&self, shard: Shard, id: u128, legs: Vec<Leg>) {
         let context = body(id, 0).context();
-        let reserve = Reserve { id: ReservationId(id), attempt: 0, life: DOOR_LIFE, legs, context };
-        let call = ReserveCall { shard, reserve, profile: Profile::default(), class: 0, waiting: false };
+        let reserve = Reserve {
+            id: ReservationId(id),
+            attempt: 0,
+            life: DOOR_LIFE,
+            profile: tollbook_engine::ledger::Profile::default(),
+            legs,
+            context,
+        };
+        let call = ReserveCall { shard, reserve, class: 0, waiting: false };
         let verdict = self.engine.reserve(&call).await.unwrap().value;
         assert!(matches!(verdict, Verdict::Admit(_)), "{verdict:?}");
     }
@@ -151,7 +158,13 @@ impl World {
     /// Books a call and says it was sent.
     pub(crate) async fn send(&self, id: u128) {
         self.reserve(id).await;
-        let renew = RenewCall { claim: claim(id), sent: true, life: RENEWED_LIFE, output_expected: None };
+        let renew = RenewCall {
+            claim: claim(id),
+            sent: true,
+            life: RENEWED_LIFE,
+            output_expected: None,
+            outgrown: None,
+        };
         self.engine.renew(&[renew]).await.unwrap();
     }
 
@@ -164,6 +177,7 @@ impl World {
             claim: claim(id),
             accounts: vec![llm_tokens(), requests()],
             actual: vec![INPUT + u64::try_from(output).unwrap(), 1],
+            landed: 0,
             learn: None,
             entry,
             age: 0,

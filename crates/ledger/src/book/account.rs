@@ -5,8 +5,10 @@
 //! its end; whatever is booked to a period that is gone changes nothing, and the caller counts it.
 
 use super::ring::Ring;
+use super::track::{Flow, Track};
 use crate::account::{AccountId, Measure, Shape};
-use crate::event::{AccountRow, HeldLeg, Opened, PeriodRow};
+use crate::command::Profile;
+use crate::event::{AccountRow, GatewayRow, HeldLeg, Opened, PeriodRow};
 use crate::reply::Alarms;
 use crate::units::{AMOUNT_MAX, Micros, PERIOD_KEPT, micros, signed, unsigned};
 
@@ -32,6 +34,7 @@ pub(crate) struct Account {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Sides {
     Rate { ring: Ring, held: i64 },
+    Forecast(Box<Track>),
     Quota(Vec<PeriodRow>),
     Concurrency { held: i64 },
 }
@@ -50,6 +53,7 @@ impl Account {
             Shape::Rate { buckets, width, weights } => {
                 Sides::Rate { ring: Ring::new(buckets, width, weights), held: 0 }
             }
+            Shape::Forecast { window, strict } => Sides::Forecast(Box::new(Track::new(window, strict))),
             Shape::Quota => Sides::Quota(Vec::new()),
             Shape::Concurrency => Sides::Concurrency { held: 0 },
         };
@@ -63,6 +67,10 @@ impl Account {
                 let (buckets, width, weights) = ring.shape();
                 Shape::Rate { buckets, width, weights }
             }
+            Sides::Forecast(track) => {
+                let (window, strict) = track.shape();
+                Shape::Forecast { window, strict }
+            }
             Sides::Quota(_) => Shape::Quota,
             Sides::Concurrency { .. } => Shape::Concurrency,
         }
@@ -74,16 +82,29 @@ impl Account {
             (Sides::Rate { ring, .. }, Shape::Rate { buckets, width, weights }) => {
                 ring.shape() == (buckets, width, weights)
             }
+            (Sides::Forecast(track), Shape::Forecast { window, strict }) => track.shape() == (window, strict),
             (Sides::Quota(_), Shape::Quota) | (Sides::Concurrency { .. }, Shape::Concurrency) => true,
             _ => false,
         }
     }
 
-    /// Held at a place; quotas hold per period.
+    /// Held at a place; quotas hold per period, forecast accounts hold nothing.
     pub(crate) fn held(&self, place: u64) -> i64 {
         match &self.sides {
+            Sides::Forecast(_) => 0,
             Sides::Rate { held, .. } | Sides::Concurrency { held } => *held,
             Sides::Quota(periods) => find(periods, place).map_or(0, |period| period.held),
+        }
+    }
+
+    /// Posted, and what stands beside it: what is held, or what the fullest window to come has more than this one.
+    pub(crate) fn figures(&self, now: Micros, place: u64) -> (i64, i64) {
+        match &self.sides {
+            Sides::Forecast(track) => {
+                let fullest = track.standing(track.at(now));
+                (signed(fullest.now), signed(fullest.without.saturating_sub(fullest.now)))
+            }
+            _ => (self.posted(now, place), self.held(place)),
         }
     }
 
@@ -91,6 +112,7 @@ impl Account {
     pub(crate) fn posted(&self, now: Micros, place: u64) -> i64 {
         match &self.sides {
             Sides::Rate { ring, .. } => signed(ring.posted(ring.at(now))),
+            Sides::Forecast(track) => signed(track.standing(track.at(now)).now),
             Sides::Quota(periods) => find(periods, place).map_or(0, |period| period.posted),
             Sides::Concurrency { .. } => 0,
         }
@@ -114,9 +136,30 @@ impl Account {
     pub(crate) fn reset(&self, now: Micros, place: u64) -> Micros {
         match &self.sides {
             Sides::Rate { ring, held } => ring.reset(ring.at(now), now, *held > 0),
+            Sides::Forecast(track) => track.reset(track.at(now), now),
             Sides::Quota(periods) => find(periods, place).map_or(0, |period| until(now, period.end)),
             Sides::Concurrency { .. } => 0,
         }
+    }
+
+    /// Its holds are of an amount that depends on the output.
+    pub(crate) fn holds_output(&self) -> bool {
+        !matches!(self.measure, Measure::Requests | Measure::Concurrency)
+            && !matches!(self.sides, Sides::Forecast(_))
+    }
+
+    /// Number of the current bucket of a rate, or second of a forecast.
+    pub(crate) fn bucket(&self, now: Micros) -> Option<u64> {
+        match &self.sides {
+            Sides::Rate { ring, .. } => Some(ring.at(now).bucket),
+            Sides::Forecast(track) => Some(track.at(now).second),
+            Sides::Quota(_) | Sides::Concurrency { .. } => None,
+        }
+    }
+
+    /// A forecast account on which something is posted or planned.
+    pub(crate) fn is_busy(&self, now: Micros) -> bool {
+        matches!(&self.sides, Sides::Forecast(track) if track.is_busy(track.at(now)))
     }
 
     /// How much of `requests` posted at a place could be given back now.
@@ -124,14 +167,16 @@ impl Account {
     pub(crate) fn refundable(&self, now: Micros, place: u64) -> u64 {
         match &self.sides {
             Sides::Rate { ring, .. } => ring.in_bucket(ring.at(now), place),
+            Sides::Forecast(track) => track.refundable(track.at(now), place),
             Sides::Quota(periods) => find(periods, place).map_or(0, |period| unsigned(period.posted)),
             Sides::Concurrency { .. } => 0,
         }
     }
 
-    /// Write a new leg: its hold, or its `requests`.
+    /// Write a new leg: its hold, its `requests`, or its input and its plan.
     #[inline]
-    pub(crate) fn take(&mut self, now: Micros, steady: Micros, leg: &HeldLeg, alarms: &mut Alarms) {
+    pub(crate) fn take(&mut self, came: Came, leg: &HeldLeg, alarms: &mut Alarms) {
+        let Came { now, steady, profile } = came;
         self.used = steady;
         self.live = self.live.saturating_add(1);
         if leg.shadow_denied {
@@ -139,7 +184,11 @@ impl Account {
             rare.shadow_denied = rare.shadow_denied.saturating_add(1);
             rare.shadow_demand = rare.shadow_demand.saturating_add(leg.decided);
         }
-        if self.measure == Measure::Requests {
+        if let Sides::Forecast(track) = &mut self.sides {
+            alarms.ring_restarts += u64::from(track.advance(now));
+            let flow = Flow::of_held(track.at(now), profile, leg);
+            alarms.saturated += u64::from(track.plan(&flow));
+        } else if self.measure == Measure::Requests {
             self.post(now, leg.place, signed(leg.decided.saturating_sub(leg.carried)), alarms);
         } else {
             self.hold(leg.place, signed(leg.held), alarms);
@@ -151,8 +200,8 @@ impl Account {
     pub(crate) fn end(&mut self, now: Micros, when: Lived, leg: &HeldLeg, posted: i64, alarms: &mut Alarms) {
         self.used = when.steady;
         self.live = self.live.saturating_sub(1);
-        // Requests hold nothing, so they say nothing about how long room is taken.
-        if self.measure != Measure::Requests {
+        // Requests and plans hold nothing, so they say nothing about how long room is taken.
+        if self.measure != Measure::Requests && !matches!(self.sides, Sides::Forecast(_)) {
             self.mean_hold = if self.mean_hold == 0 { when.lived } else { mean(self.mean_hold, when.lived) };
         }
         if leg.held > 0 {
@@ -169,6 +218,7 @@ impl Account {
         self.version = self.version.wrapping_add(1);
         let held = match &mut self.sides {
             Sides::Rate { held, .. } | Sides::Concurrency { held } => held,
+            Sides::Forecast(_) => return,
             Sides::Quota(periods) => {
                 let Some(period) = find_mut(periods, place) else {
                     alarms.dropped_postings += 1;
@@ -181,6 +231,7 @@ impl Account {
     }
 
     /// Post an amount: positive to the current bucket or the named period; negative out of the bucket or period named.
+    /// A forecast account takes both to the second named.
     #[inline]
     pub(crate) fn post(&mut self, now: Micros, place: u64, amount: i64, alarms: &mut Alarms) {
         let magnitude = amount.unsigned_abs();
@@ -192,6 +243,11 @@ impl Account {
                 } else {
                     alarms.saturated += u64::from(ring.post(magnitude) > 0);
                 }
+            }
+            Sides::Forecast(track) => {
+                alarms.ring_restarts += u64::from(track.advance(now));
+                // A second that has left the window no longer matters.
+                track.correct(place, amount);
             }
             Sides::Quota(periods) => {
                 let Some(period) = find_mut(periods, place) else {
@@ -234,12 +290,15 @@ impl Account {
 
     pub(crate) fn row<'a>(&'a self, slot: u32, buckets: &'a mut Vec<u64>) -> AccountRow<'a> {
         let rare = self.rare.as_deref().copied().unwrap_or_default();
-        let (held, newest, periods): (i64, u64, &[PeriodRow]) = match &self.sides {
-            Sides::Rate { ring, held } => (*held, ring.dump(buckets), &[]),
-            Sides::Quota(periods) => (0, 0, periods),
-            Sides::Concurrency { held } => (*held, 0, &[]),
-        };
-        let buckets: &[u64] = if matches!(self.sides, Sides::Rate { .. }) { buckets } else { &[] };
+        buckets.clear();
+        let (mut held, mut newest) = (0, 0);
+        let (mut periods, mut gateways): (&[PeriodRow], &[GatewayRow]) = (&[], &[]);
+        match &self.sides {
+            Sides::Rate { ring, held: all } => (held, newest) = (*all, ring.dump(buckets)),
+            Sides::Forecast(track) => (newest, gateways) = (track.dump(buckets), track.gateways()),
+            Sides::Quota(kept) => periods = kept,
+            Sides::Concurrency { held: all } => held = *all,
+        }
         AccountRow {
             opened: Opened { slot, account: self.id, measure: self.measure, shape: self.shape() },
             held,
@@ -252,6 +311,7 @@ impl Account {
             denied_bucket: rare.denied_bucket,
             newest,
             buckets,
+            gateways,
             periods,
         }
     }
@@ -264,6 +324,7 @@ impl Account {
                 ring.load(row.newest, row.buckets);
                 *held = row.held;
             }
+            Sides::Forecast(track) => track.load(row.newest, row.buckets, row.gateways),
             Sides::Quota(periods) => periods.extend_from_slice(row.periods),
             Sides::Concurrency { held } => *held = row.held,
         }
@@ -275,6 +336,14 @@ impl Account {
         account.rare = (rare != Rare::default()).then(|| Box::new(rare));
         account
     }
+}
+
+/// When a call was admitted, and how it is expected to stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    pub(crate) now: Micros,
+    pub(crate) steady: Micros,
+    pub(crate) profile: Profile,
 }
 
 /// When a hold ended, on the steady clock, and how long it lived.

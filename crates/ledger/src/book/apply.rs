@@ -1,13 +1,13 @@
 //! Applies events. Total: what does not fit the book changes nothing and is counted as a misfit.
 
 use super::Book;
-use super::account::{Account, Lived, Rare, Sides};
+use super::account::{Account, Came, Lived, Rare, Sides};
 use super::live::Live;
 use super::tomb::Tomb;
 use crate::account::Measure;
 use crate::event::{
-    AccountRow, Adjusted, Corrected, Ended, Event, HeldLeg, LiveRow, Opened, PeriodOpened, Pruned, QuotaLeg,
-    RenewedTo, Reserved, TombstoneRow,
+    AccountRow, Adjusted, Batch, Corrected, Ended, Event, HeldLeg, LiveRow, Opened, PeriodOpened, Pruned,
+    QuotaLeg, RenewedTo, Reserved, TombstoneRow,
 };
 use crate::reply::End;
 use crate::units::{Micros, signed, unsigned};
@@ -32,6 +32,7 @@ impl Book {
             Event::Corrected(corrected) => self.apply_corrected(corrected),
             Event::Adjusted(adjusted) => self.apply_adjusted(adjusted),
             Event::Repaired { now, slot, period, held } => self.apply_repaired(*now, *slot, *period, *held),
+            Event::Progressed { now, batches, deltas } => self.apply_progressed(*now, batches, deltas),
             Event::Pruned(pruned) => self.apply_pruned(pruned),
             Event::Clock(row) => {
                 (self.seen, self.behind) = (row.seen, row.behind);
@@ -44,7 +45,7 @@ impl Book {
                 self.fresh.note(row.id);
                 self.tombs.push(Tomb::new(row), first);
             }
-            Event::Estimate(row) => self.estimates.load(*row),
+            Event::Estimate(row) => self.estimates.load(row),
             Event::AdjustKnown { id, applied } => self.remember_adjust(*id, *applied),
         }
     }
@@ -88,9 +89,10 @@ impl Book {
         for opened in event.periods {
             self.open_period(event.now, opened);
         }
+        let came = Came { now: event.now, steady, profile: event.profile };
         for leg in event.legs {
             match self.accounts.get_mut(leg.slot) {
-                Some(account) => account.take(event.now, steady, leg, &mut self.alarms),
+                Some(account) => account.take(came, leg, &mut self.alarms),
                 None => self.misfit(),
             }
         }
@@ -112,20 +114,25 @@ impl Book {
     fn apply_denied(&mut self, now: Micros, slot: u32, amount: u64) {
         let steady = self.steady(now);
         let Some(account) = self.accounts.get_mut(slot) else { return self.misfit() };
-        account.post(now, 0, signed(amount), &mut self.alarms);
+        let place = account.bucket(now).unwrap_or(0);
+        account.post(now, place, signed(amount), &mut self.alarms);
         account.used = steady;
         if amount > 0
-            && let Sides::Rate { ring, .. } = &account.sides
+            && let Some(bucket) = account.bucket(now)
         {
-            let bucket = ring.at(now).bucket;
             account.rare.get_or_insert_with(|| Box::new(Rare::default())).denied_bucket =
                 bucket.saturating_add(1);
         }
     }
 
     fn apply_renewed(&mut self, event: &RenewedTo<'_>) {
-        self.tick(event.now);
+        let steady = self.tick(event.now);
         let Some(slot) = self.lives.find(event.id, event.attempt) else { return self.misfit() };
+        if let (Some(output), Some(live)) = (event.outgrown, self.lives.get(slot)) {
+            for learner in live.learners() {
+                self.estimates.outgrown(*learner, output, steady);
+            }
+        }
         self.lives.set_due(slot, event.due);
         if !event.grown.is_empty() {
             self.audit_goes(slot);
@@ -246,6 +253,29 @@ impl Book {
     fn remember_adjust(&mut self, id: u128, applied: Micros) {
         self.adjusts.known.insert(id, applied);
         self.adjusts.order.push_back((id, applied));
+    }
+
+    fn apply_progressed(&mut self, now: Micros, batches: &[Batch], deltas: &[i64]) {
+        let steady = self.tick(now);
+        let mut left = deltas;
+        for batch in batches {
+            let (deltas, others) = left.split_at(usize::from(batch.seconds).min(left.len()));
+            left = others;
+            let account = self.accounts.get_mut(batch.slot);
+            let Some(Sides::Forecast(track)) = account.map(|account| {
+                account.used = steady;
+                &mut account.sides
+            }) else {
+                self.misfit();
+                continue;
+            };
+            self.alarms.ring_restarts += u64::from(track.advance(now));
+            let misplaced = track.progress(batch.base_second, deltas);
+            track.heard(batch.gateway, batch.seq, steady);
+            self.alarms.progress_outside = self.alarms.progress_outside.saturating_add(misplaced.outside);
+            self.alarms.progress_below = self.alarms.progress_below.saturating_add(misplaced.below);
+            self.alarms.saturated += u64::from(misplaced.saturated);
+        }
     }
 
     fn apply_repaired(&mut self, now: Micros, slot: u32, period: u64, held: i64) {

@@ -5,9 +5,12 @@
 
 use super::Book;
 use crate::account::{Measure, Shape};
-use crate::command::{Leg, Periods, Reserve};
+use crate::command::{Hold, Leg, Periods, Reserve};
 use crate::reply::Refusal;
-use crate::units::{AMOUNT_MAX, BUCKETS_MAX, CONTEXT_MAX, LEGS_MAX, LIMITS_PER_LEG_MAX, WIDTH_MAX};
+use crate::units::{
+    AMOUNT_MAX, BUCKETS_MAX, CONTEXT_MAX, FORECAST_CEILING_MAX, FORECAST_WINDOW_MAX, LEGS_MAX,
+    LIMITS_PER_LEG_MAX, WIDTH_MAX,
+};
 
 impl Book {
     /// Check a reserve; `slots` gets the slot of each leg's account, if it exists.
@@ -76,12 +79,23 @@ fn shape_fits(leg: &Leg) -> bool {
         Shape::Rate { buckets, width, .. } => {
             (2..=BUCKETS_MAX).contains(&buckets) && (1..=WIDTH_MAX).contains(&width)
         }
+        Shape::Forecast { window, .. } => (1..=FORECAST_WINDOW_MAX).contains(&window) && can_forecast(leg),
         Shape::Quota | Shape::Concurrency => true,
     };
     let periods_fit = match (leg.shape, leg.periods) {
         (Shape::Quota, Periods::Calendar(starts)) => starts.is_sorted_by(|left, right| left < right),
-        (Shape::Quota, Periods::Lifetime) | (Shape::Rate { .. } | Shape::Concurrency, Periods::None) => true,
+        (Shape::Quota, Periods::Lifetime)
+        | (Shape::Rate { .. } | Shape::Forecast { .. } | Shape::Concurrency, Periods::None) => true,
         _ => false,
     };
     measure_fits && rate_fits && periods_fit
+}
+
+/// Plans are of llm_tokens and of what is expected; a worst case is held, not planned.
+fn can_forecast(leg: &Leg) -> bool {
+    matches!(leg.measure, Measure::Tokens | Measure::InputTokens | Measure::OutputTokens)
+        && leg
+            .limits
+            .iter()
+            .all(|limit| limit.ceiling <= FORECAST_CEILING_MAX && limit.hold == Hold::Expected)
 }

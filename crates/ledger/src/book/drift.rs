@@ -64,6 +64,7 @@ impl Book {
 pub(super) fn holdings(account: &Account) -> Vec<(u64, i64)> {
     match &account.sides {
         Sides::Rate { held, .. } | Sides::Concurrency { held } => vec![(0, *held)],
+        Sides::Forecast(_) => Vec::new(),
         Sides::Quota(periods) => periods.iter().map(|period| (period.start, period.held)).collect(),
     }
 }

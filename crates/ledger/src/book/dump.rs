@@ -19,8 +19,8 @@ impl Book {
         for tomb in self.tombs.iter() {
             row(&Event::Tombstone(tomb.row()));
         }
-        for (_, estimate) in self.estimates.iter() {
-            row(&Event::Estimate(*estimate));
+        for estimate in self.estimates.iter() {
+            row(&Event::Estimate(estimate.row(&mut buckets)));
         }
         for (id, applied) in &self.adjusts.order {
             row(&Event::AdjustKnown { id: *id, applied: *applied });

@@ -20,7 +20,11 @@ use crate::units::{Micros, signed};
 /// How a live reservation ends, as far as amounts are concerned.
 #[derive(Clone, Copy)]
 pub(super) enum How<'a> {
-    Used(&'a [u64]),
+    Used {
+        actual: &'a [u64],
+        /// Output that landed.
+        landed: u64,
+    },
     NeverSent,
     Failed,
     /// Expired after it was sent.
@@ -28,6 +32,7 @@ pub(super) enum How<'a> {
     /// Rebooked; the next attempt's legs take over `requests` on accounts they share.
     Moved {
         actual: Option<&'a [u64]>,
+        landed: u64,
         onto: &'a [HeldLeg],
     },
 }
@@ -64,7 +69,14 @@ impl Book {
             return Err(Refusal::ActualCount);
         }
         let key = (cmd.id, cmd.attempt);
-        match self.end(now, key, End::Settled, How::Used(&cmd.actual), cmd.learn, log)? {
+        match self.end(
+            now,
+            key,
+            End::Settled,
+            How::Used { actual: &cmd.actual, landed: cmd.landed },
+            cmd.learn,
+            log,
+        )? {
             Some(settled) => Ok(settled),
             None => self.late(now, key, Late::Used(&cmd.actual), cmd.learn, log),
         }
@@ -150,6 +162,9 @@ impl Book {
                     let kept = if how.moves(leg) { 0 } else { signed(leg.decided) - signed(refund) };
                     (-signed(refund), 0, kept)
                 }
+                _ if matches!(account.sides, Sides::Forecast(_)) => {
+                    (how.corrects(index, leg), how.overrun(how.used(index, leg), leg), 0)
+                }
                 _ => {
                     let used = how.used(index, leg);
                     (signed(used), how.overrun(used, leg), signed(used))
@@ -209,7 +224,7 @@ impl How<'_> {
         let back = match self {
             How::NeverSent => true,
             How::Failed => leg.refund_failed,
-            How::Used(_) | How::Lapsed => false,
+            How::Used { .. } | How::Lapsed => false,
             How::Moved { actual, .. } => actual.is_none() && leg.refund_failed && !self.moves(leg),
         };
         if back { leg.decided } else { 0 }
@@ -220,9 +235,23 @@ impl How<'_> {
         matches!(self, How::Moved { onto, .. } if onto.iter().any(|next| next.slot == leg.slot && next.place == leg.place))
     }
 
+    /// What the second of the door gets on a forecast account: plans belong to the gateway, input to the call. A call that
+    /// was sent and then expired has landed its input.
+    fn corrects(&self, index: usize, leg: &HeldLeg) -> i64 {
+        match self {
+            How::Used { actual, landed } | How::Moved { actual: Some(actual), landed, .. } => {
+                plan::input_difference(leg, actual.get(index).copied(), *landed)
+            }
+            How::NeverSent | How::Failed | How::Moved { actual: None, .. } => {
+                plan::input_difference(leg, None, 0)
+            }
+            How::Lapsed => 0,
+        }
+    }
+
     fn used(&self, index: usize, leg: &HeldLeg) -> u64 {
         match self {
-            How::Used(actual) | How::Moved { actual: Some(actual), .. } => {
+            How::Used { actual, .. } | How::Moved { actual: Some(actual), .. } => {
                 actual.get(index).copied().unwrap_or(0)
             }
             How::Lapsed if leg.charge => plan::amount(leg.base, leg.per_output, leg.output),

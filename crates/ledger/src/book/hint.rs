@@ -7,10 +7,11 @@ use core::cmp::Reverse;
 
 use super::account::{Account, Sides, until};
 use super::plan::{Block, Plan, Standing};
+use super::track::{At, Flow, Track};
 use crate::account::Shape;
 use crate::command::{Leg, Limit, Periods, Reserve};
 use crate::reply::{Binding, Denial, DenyKind, Due, Wait};
-use crate::units::{Micros, SECOND, signed, unsigned};
+use crate::units::{FORECAST_AHEAD, Micros, SECOND, micros, signed, unsigned};
 
 /// Longest likely wait for a quota or concurrency account.
 const LIKELY_MAX: Micros = 60 * SECOND;
@@ -21,6 +22,7 @@ pub(super) fn kind(
     leg: &Leg,
     account: Option<&Account>,
     standing: &Standing,
+    flow: Option<&Flow>,
     limit: &Limit,
 ) -> DenyKind {
     if standing.demand() > limit.ceiling {
@@ -38,6 +40,24 @@ pub(super) fn kind(
                 (true, false) => DenyKind::Spent(Wait { after: left, firm: true }),
                 (false, true) => likely(LIKELY_MAX),
                 (false, false) => likely(LIKELY_MAX.min(left)),
+            }
+        }
+        Shape::Forecast { window, strict } => {
+            let Some(flow) = flow else { return likely(LIKELY_MAX) };
+            let (wait, at) = match account.map(|account| &account.sides) {
+                Some(Sides::Forecast(track)) => {
+                    (track.wait(track.at(now), flow, limit.ceiling), track.at(now))
+                }
+                _ => (Track::new(window, strict).wait(At::fresh(now), flow, limit.ceiling), At::fresh(now)),
+            };
+            let most = micros(u64::from(window) + u64::from(FORECAST_AHEAD) + 1);
+            match wait.map(|seconds| at.after(seconds).saturating_sub(now)) {
+                // Only a clock that stepped back makes a wait longer than the account looks.
+                Some(after) => {
+                    let firm = after <= most && !limit.count_denied;
+                    DenyKind::Busy(Wait { after: after.min(most), firm })
+                }
+                None => likely(most),
             }
         }
         Shape::Rate { buckets, width, .. } => {

@@ -10,7 +10,8 @@
 //! has stepped back so far; it never goes back, and lives, tombstones and idleness are measured on it, so a step back
 //! neither keeps dead holds nor brings forgotten things to life.
 //!
-//! The place for `forecast` booking is a further shape beside [`crate::Shape::Rate`]; nothing here knows of plans yet.
+//! Forecast accounts hold nothing. An admitted call writes its input and a plan of its output into seconds; from then on
+//! the plan is the gateway's, which replaces it by facts with `progress`, and the clock's, which ends it.
 
 mod account;
 mod accounts;
@@ -26,6 +27,7 @@ mod fresh;
 mod hint;
 mod live;
 mod plan;
+mod progress;
 mod prune;
 mod queue;
 mod rebook;
@@ -35,6 +37,7 @@ mod ring;
 mod slab;
 mod table;
 mod tomb;
+mod track;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,6 +48,7 @@ use fresh::Fresh;
 use live::Lives;
 use plan::Plan;
 use tomb::Tombs;
+pub(crate) use track::Flow;
 
 use crate::account::{AccountId, SubjectId};
 use crate::id::{Attempt, ReservationId};
@@ -157,8 +161,7 @@ fn balance(now: Micros, account: &account::Account) -> Balance {
         .map(|period| (period.start, period.end))
         .filter(|(_, end)| account::until(now, *end) > 0);
     let place = period.map_or(0, |(start, _)| start);
-    let (mut posted, mut held, mut reset) =
-        (account.posted(now, place), account.held(place), account.reset(now, place));
+    let ((mut posted, mut held), mut reset) = (account.figures(now, place), account.reset(now, place));
     if is_quota && period.is_none() {
         (posted, held, reset) = (0, 0, 0);
     }

@@ -6,9 +6,10 @@
 
 use super::account::{Account, Sides};
 use super::live::Live;
+use super::track::{At, Flow, Track};
 use super::{Book, hint};
 use crate::account::{Measure, Shape};
-use crate::command::{Estimator, Hold, Leg, Limit, OnExpiry, Periods, Reserve};
+use crate::command::{Estimator, Hold, Leg, Limit, OnExpiry, Periods, Profile, Reserve};
 use crate::event::{HeldLeg, Learner, Opened, PeriodOpened, PeriodRow};
 use crate::reply::DenyKind;
 use crate::units::{AMOUNT_MAX, HELD_MAX, Micros, SECOND, signed, unsigned};
@@ -33,7 +34,10 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) posted: i64,
+    /// Forecast: what the fullest window to come has more than the one that ends now.
     pub(super) held: i64,
+    /// The most there would ever be on the account with the leg; a negative held counts as zero (L11).
+    pub(super) peak: i64,
     /// What the leg adds to held or posted.
     pub(super) fresh: u64,
     /// Whatever the call does, it costs nothing here.
@@ -45,6 +49,8 @@ pub(super) struct Standing {
     /// Smallest ceiling of the limits that speak.
     pub(super) ceiling: u64,
     pub(super) enforced: bool,
+    /// A part of each ceiling is left for uncertainty (forecast, busy).
+    pub(super) headroom: bool,
     /// Number of the rate's current bucket.
     pub(super) bucket: u64,
     /// End of the quota's period, UTC seconds.
@@ -65,6 +71,8 @@ pub(super) struct Block {
 pub(super) struct Ending<'a> {
     pub(super) live: &'a Live,
     pub(super) actual: Option<&'a [u64]>,
+    /// Output that landed.
+    pub(super) landed: u64,
 }
 
 /// No period start of a quota leg contains the engine's time.
@@ -83,14 +91,14 @@ impl Book {
         plan.clear();
         for (index, leg) in cmd.legs.iter().enumerate() {
             let slot = plan.slots.get(index).copied().flatten();
-            self.plan_leg(now, (index, leg), slot, ending, plan)?;
+            self.plan_leg((now, cmd.profile), (index, leg), slot, ending, plan)?;
         }
         Ok(())
     }
 
     fn plan_leg(
         &self,
-        now: Micros,
+        (now, profile): (Micros, Profile),
         (index, leg): (usize, &Leg),
         slot: Option<u32>,
         ending: Option<Ending<'_>>,
@@ -108,28 +116,34 @@ impl Book {
         }
 
         let asks = Asks::of(&leg.limits);
-        let output = asks.shrink(leg, plan.guess(self, &leg.estimator).min(leg.cap));
+        let most = asks.most(leg, spot.busy);
+        let output = shrink(leg, plan.guess(self, now, &leg.estimator).min(leg.cap), most);
         let expected = amount(leg.base, leg.per_output, output);
         let asked = if asks.worst { expected.max(leg.worst) } else { expected };
 
         let requests = leg.measure == Measure::Requests;
         let decided = asked.max(old.carried);
-        let standing = Standing {
+        let fresh = decided - old.carried;
+        let mut standing = Standing {
             posted: spot.posted.saturating_add(signed(old.posted)),
             held: spot.held.saturating_sub(signed(old.held)),
-            fresh: decided - old.carried,
+            peak: 0,
+            fresh,
             free: leg.is_free(),
             carried: old.carried,
             extra: old.posted,
             ceiling: asks.ceiling,
             enforced: asks.enforced,
+            headroom: false,
             bucket: spot.bucket,
             period_end: spot.end,
         };
+        let flow = spot.at.map(|at| Flow::of_leg(at, profile, leg, output).moving(old.moved));
+        standing.look_ahead(leg, account, &spot, flow.as_ref());
         if asks.enforced && standing.lacks_room(asks.ceiling) {
             for limit in leg.limits.iter().filter(|limit| !limit.shadow && standing.lacks_room(limit.ceiling))
             {
-                let kind = hint::kind(now, leg, account, &standing, limit);
+                let kind = hint::kind(now, leg, account, &standing, flow.as_ref(), limit);
                 plan.blocks.push(Block { leg: index, limit: *limit, amount: decided, kind });
             }
         }
@@ -147,7 +161,11 @@ impl Book {
             cap: leg.cap,
             worst: leg.worst,
             output,
-            held: if requests { 0 } else { decided.min(HELD_MAX.saturating_sub(unsigned(standing.held))) },
+            held: if requests || flow.is_some() {
+                0
+            } else {
+                decided.min(HELD_MAX.saturating_sub(unsigned(standing.held)))
+            },
             decided,
             carried: old.carried,
             hard_ceiling: asks.hard,
@@ -175,19 +193,19 @@ impl Plan {
 
     /// Expected output before any bound. Legs of one call nearly always share an estimator: it is looked up once.
     #[inline]
-    fn guess(&mut self, book: &Book, estimator: &Estimator) -> u64 {
-        let Estimator::Ema { own, prior, first } = *estimator else {
+    fn guess(&mut self, book: &Book, now: Micros, estimator: &Estimator) -> u64 {
+        let Estimator::Learned { kind, own, prior, first } = *estimator else {
             return match *estimator {
                 Estimator::Constant { output } => output,
                 _ => u64::MAX,
             };
         };
-        let learner = Learner { own, prior };
+        let learner = Learner { own, prior, kind };
         let known = self.learners.iter().rposition(|other| *other == learner);
         if let Some(guess) = known.and_then(|at| self.guesses.get(at)) {
             return guess.unwrap_or(first);
         }
-        let guess = book.estimates.guess(learner);
+        let guess = book.estimates.guess(learner, book.steady(now));
         self.learners.push(learner);
         self.guesses.push(guess);
         guess.unwrap_or(first)
@@ -195,10 +213,21 @@ impl Plan {
 }
 
 impl Standing {
-    /// Everything the leg would share the account with, and the leg; a negative held counts as zero (L11).
+    /// Find the peak: by the holds, or by the plans.
     #[inline]
-    pub(super) fn total(&self) -> i64 {
-        self.posted.saturating_add(self.held.max(0)).saturating_add(signed(self.fresh))
+    fn look_ahead(&mut self, leg: &Leg, account: Option<&Account>, spot: &Spot, flow: Option<&Flow>) {
+        let (Some(flow), Some(at), Shape::Forecast { window, strict }) = (flow, spot.at, leg.shape) else {
+            self.peak = self.posted.saturating_add(self.held.max(0)).saturating_add(signed(self.fresh));
+            return;
+        };
+        let fullest = match account.map(|account| &account.sides) {
+            Some(Sides::Forecast(track)) => track.fullest(at, flow),
+            _ => Track::new(window, strict).fullest(at, flow),
+        };
+        self.posted = signed(fullest.now);
+        self.held = signed(fullest.without.saturating_sub(fullest.now));
+        self.peak = signed(fullest.with);
+        self.headroom = spot.busy && !strict;
     }
 
     /// What the leg asks for in all.
@@ -212,7 +241,7 @@ impl Standing {
     #[inline]
     fn lacks_room(&self, ceiling: u64) -> bool {
         let asks = self.fresh > 0 || (self.carried == 0 && !self.free);
-        asks && (self.total() > signed(ceiling) || self.demand() > ceiling)
+        asks && (self.peak > signed(Track::usable(ceiling, self.headroom)) || self.demand() > ceiling)
     }
 
     fn lacks_room_of_shadow(&self, limits: &[Limit]) -> bool {
@@ -238,6 +267,8 @@ struct Old {
     posted: u64,
     /// `requests` it has posted.
     carried: u64,
+    /// Forecast: what its end changes in the second of its door.
+    moved: (u64, i64),
 }
 
 impl Ending<'_> {
@@ -250,13 +281,15 @@ impl Ending<'_> {
             return Old::default();
         }
         let (held, place) = (leg.held, Some(leg.place));
-        match account.measure {
-            Measure::Requests => Old { place, held, posted: 0, carried: leg.decided },
-            Measure::Concurrency => Old { place, held, posted: 0, carried: 0 },
-            _ => {
-                let posted = self.actual.and_then(|actual| actual.get(at)).copied().unwrap_or(0);
-                Old { place, held, posted, carried: 0 }
+        let actual = self.actual.and_then(|actual| actual.get(at)).copied();
+        match (account.measure, &account.sides) {
+            (_, Sides::Forecast(_)) => {
+                let moved = (leg.place, input_difference(leg, actual, self.landed));
+                Old { place, moved, ..Old::default() }
             }
+            (Measure::Requests, _) => Old { place, held, carried: leg.decided, ..Old::default() },
+            (Measure::Concurrency, _) => Old { place, held, ..Old::default() },
+            _ => Old { place, held, posted: actual.unwrap_or(0), ..Old::default() },
         }
     }
 }
@@ -308,23 +341,44 @@ impl Asks {
         soft: u64::MAX,
     };
 
-    /// L15: on a soft limit the expected output is at most what an empty window has room for.
+    /// The most a leg may expect (L15): on a soft limit what an empty window has room for, on a forecast account what is
+    /// usable of the ceiling.
     #[inline]
-    fn shrink(&self, leg: &Leg, output: u64) -> u64 {
-        // Most ceilings are far above the demand; only near ones are worth a division.
-        let most = self.soft.saturating_mul(1000);
-        if leg.per_output == 0 || leg.base.saturating_add(leg.per_output.saturating_mul(output)) <= most {
-            return output;
+    fn most(&self, leg: &Leg, busy: bool) -> u64 {
+        match leg.shape {
+            Shape::Forecast { strict, .. } => Track::usable(self.ceiling, busy && !strict),
+            _ => self.soft,
         }
-        most.saturating_sub(leg.base) / leg.per_output
     }
+}
+
+/// The expected output, so that the leg's amount is at most `most`.
+#[inline]
+fn shrink(leg: &Leg, output: u64, most: u64) -> u64 {
+    // Most ceilings are far above the demand; only near ones are worth a division.
+    let most = most.saturating_mul(1000);
+    if leg.per_output == 0 || leg.base.saturating_add(leg.per_output.saturating_mul(output)) <= most {
+        return output;
+    }
+    most.saturating_sub(leg.base) / leg.per_output
+}
+
+/// What the second of a call's door gets when the truth is known: true input − estimated input. `used` is the whole
+/// amount, of which what landed as output is no input; `None`: nothing was used.
+pub(super) fn input_difference(leg: &HeldLeg, used: Option<u64>, landed: u64) -> i64 {
+    let estimated = leg.base.div_ceil(1000);
+    let output = amount(leg.base, leg.per_output, landed) - estimated;
+    signed(used.unwrap_or(0).saturating_sub(output)) - signed(estimated)
 }
 
 impl Book {
     /// What a leg would ask for now, by what its estimator has learned; nothing is decided or written.
-    pub fn demand(&self, leg: &Leg) -> u64 {
+    pub fn demand(&self, now: Micros, leg: &Leg) -> u64 {
         let asks = Asks::of(&leg.limits);
-        let output = asks.shrink(leg, Plan::default().guess(self, &leg.estimator).min(leg.cap));
+        let slot = self.accounts.find(leg.account);
+        let busy = slot.and_then(|slot| self.accounts.get(slot)).is_some_and(|account| account.is_busy(now));
+        let guess = Plan::default().guess(self, now, &leg.estimator);
+        let output = shrink(leg, guess.min(leg.cap), asks.most(leg, busy));
         let expected = amount(leg.base, leg.per_output, output);
         if asks.worst { expected.max(leg.worst) } else { expected }
     }
@@ -347,6 +401,10 @@ struct Spot {
     held: i64,
     /// The period is not open yet.
     opens: bool,
+    /// Forecast: where `now` falls.
+    at: Option<At>,
+    /// Forecast: something is posted or planned.
+    busy: bool,
 }
 
 #[inline]
@@ -363,6 +421,13 @@ fn spot(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<u64>) -> 
             let bucket = now / width.max(1);
             Some(Spot { start: bucket, bucket, ..Spot::default() })
         }
+        (Shape::Forecast { .. }, sides) => {
+            let (at, busy) = match sides {
+                Some(Sides::Forecast(track)) => (track.at(now), track.is_busy(track.at(now))),
+                _ => (At::fresh(now), false),
+            };
+            Some(Spot { start: at.second, bucket: at.second, at: Some(at), busy, ..Spot::default() })
+        }
         (Shape::Quota, sides) => {
             let periods: &[PeriodRow] = match sides {
                 Some(Sides::Quota(periods)) => periods,
@@ -375,7 +440,7 @@ fn spot(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<u64>) -> 
                 None => period(now, leg.periods, periods.last())?,
             };
             let (posted, held) = kept(start).map_or((0, 0), |period| (period.posted, period.held));
-            Some(Spot { start, end, bucket: 0, posted, held, opens: kept(start).is_none() })
+            Some(Spot { start, end, posted, held, opens: kept(start).is_none(), ..Spot::default() })
         }
         (Shape::Concurrency, Some(Sides::Concurrency { held })) => {
             Some(Spot { held: *held, ..Spot::default() })

@@ -30,9 +30,9 @@ impl Book {
         }
         let estimate_slots = turn(&mut self.cursors.estimate, span, self.estimates.slots());
         for slot in estimate_slots {
-            let Some(row) = self.estimates.slot(slot) else { continue };
-            if row.used.saturating_add(FORGET) <= steady {
-                estimators.push(row.id);
+            let Some((id, used)) = self.estimates.slot(slot) else { continue };
+            if used.saturating_add(FORGET) <= steady {
+                estimators.push(id);
             }
         }
         let is_over = |(_, applied): &&(u128, Micros)| applied.saturating_add(REMEMBER) <= steady;
@@ -78,6 +78,7 @@ impl Account {
         };
         let empty = match &self.sides {
             Sides::Rate { ring, held } => *held == 0 && ring.is_clear(now),
+            Sides::Forecast(track) => track.is_clear(now),
             Sides::Concurrency { held } => *held == 0,
             Sides::Quota(periods) => periods.iter().all(|period| {
                 let over = micros(period.end).saturating_add(FORGET) <= now;

@@ -55,11 +55,13 @@ impl Book {
             return self.rebook_ended(now, cmd, plan, log);
         };
         let actual = cmd.actual.as_deref();
-        if let Err(Recalendar) = self.plan(now, reserve, Some(Ending { live, actual }), plan) {
+        if let Err(Recalendar) =
+            self.plan(now, reserve, Some(Ending { live, actual, landed: cmd.landed }), plan)
+        {
             return Ok((Verdict::Recalendar, None));
         }
         let mut posts = Vec::new();
-        let how = How::Moved { actual, onto: &plan.legs };
+        let how = How::Moved { actual, landed: cmd.landed, onto: &plan.legs };
         let Effects { overrun, charges, dropped } = self.effects(now, live, how, &mut posts);
         let settled = Settled { before: Met::Held, overrun, posted: charges, admitted: live.admitted };
         self.alarms.negative_held += plan.negative_held;

@@ -7,7 +7,6 @@
 use super::Book;
 use super::live::Live;
 use super::plan;
-use crate::account::Measure;
 use crate::command::{Growth, Renew};
 use crate::event::{Event, Grown, HeldLeg, Log, RenewedTo};
 use crate::reply::{Refusal, Renewed};
@@ -49,6 +48,7 @@ impl Book {
             attempt: cmd.attempt,
             due: live.due().max(self.steady(now).saturating_add(cmd.life)),
             sent: live.sent || cmd.sent,
+            outgrown: cmd.outgrown,
             grown: &grown,
         });
         log.append(&event).map_err(|_| Refusal::LogFull)?;
@@ -63,10 +63,8 @@ impl Book {
     /// The legs that would hold more for so much output in all.
     fn growth(&self, live: &Live, output: u64) -> Vec<Grown> {
         let grows = |leg: &HeldLeg| {
-            let held_by_output = self
-                .accounts
-                .get(leg.slot)
-                .is_some_and(|account| !matches!(account.measure, Measure::Requests | Measure::Concurrency));
+            let held_by_output =
+                self.accounts.get(leg.slot).is_some_and(super::account::Account::holds_output);
             held_by_output && !leg.at_worst && leg.output < output.min(leg.cap)
         };
         (0..=u8::MAX)

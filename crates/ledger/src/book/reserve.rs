@@ -1,7 +1,7 @@
 //! `reserve`: hold a call's demand on every leg, or on none (L1), and answer a repeat as the first time (L2).
 
 use super::Book;
-use super::account::until;
+use super::account::{Sides, until};
 use super::hint;
 use super::live::Live;
 use super::plan::{self, Block, Plan, Recalendar, Standing};
@@ -52,6 +52,7 @@ impl Book {
             id: cmd.id,
             attempt: cmd.attempt,
             due: self.steady(now).saturating_add(cmd.life),
+            profile: cmd.profile,
             context: &cmd.context,
             opened: &plan.opened,
             periods: &plan.periods,
@@ -78,8 +79,18 @@ impl Book {
     /// The answer to a reserve that was just applied, from what was planned.
     pub(super) fn admitted(&self, now: Micros, cmd: &Reserve, plan: &Plan) -> Verdict {
         let receipt = |((leg, held), standing): ((&Leg, &HeldLeg), &Standing)| {
-            let held_total = standing.held.saturating_add(signed(held.held));
-            let posts = if leg.measure == Measure::Requests { standing.fresh } else { 0 };
+            let account = || self.accounts.get(held.slot);
+            let (posts, posted, held_total) = match leg.shape {
+                Shape::Forecast { .. } => {
+                    let (posted, taken) =
+                        account().map_or((0, 0), |account| account.figures(now, held.place));
+                    (0, posted, taken)
+                }
+                _ if leg.measure == Measure::Requests => {
+                    (standing.fresh, standing.posted.saturating_add(signed(standing.fresh)), standing.held)
+                }
+                _ => (0, standing.posted, standing.held.saturating_add(signed(held.held))),
+            };
             let reset = match leg.shape {
                 Shape::Concurrency => 0,
                 Shape::Quota => until(now, standing.period_end),
@@ -88,8 +99,8 @@ impl Book {
                     let empty = standing.bucket.saturating_add(u64::from(buckets)).saturating_mul(width);
                     empty.saturating_sub(now)
                 }
-                Shape::Rate { .. } => {
-                    self.accounts.get(held.slot).map_or(0, |account| account.reset(now, held.place))
+                Shape::Rate { .. } | Shape::Forecast { .. } => {
+                    account().map_or(0, |account| account.reset(now, held.place))
                 }
             };
             LegReceipt {
@@ -99,7 +110,7 @@ impl Book {
                 held: held.held,
                 output: held.output,
                 ceiling: standing.ceiling,
-                posted: standing.posted.saturating_add(signed(posts)),
+                posted,
                 held_total,
                 reset,
                 shadow_denied: held.shadow_denied,
@@ -166,6 +177,7 @@ impl Book {
     fn receipt(&self, now: Micros, cmd: &Reserve, live: &Live) -> Receipt {
         let leg = |(held, leg): (&HeldLeg, &Leg)| {
             let account = self.accounts.get(held.slot);
+            let (posted, held_total) = account.map_or((0, 0), |account| account.figures(now, held.place));
             let speaks = leg.limits.iter().any(|limit| !limit.shadow);
             let ceilings = leg.limits.iter().filter(|limit| limit.shadow != speaks);
             LegReceipt {
@@ -175,8 +187,8 @@ impl Book {
                 held: held.held,
                 output: held.output,
                 ceiling: ceilings.map(|limit| limit.ceiling).min().unwrap_or(0),
-                posted: account.map_or(0, |account| account.posted(now, held.place)),
-                held_total: account.map_or(0, |account| account.held(held.place)),
+                posted,
+                held_total,
                 reset: account.map_or(0, |account| account.reset(now, held.place)),
                 shadow_denied: held.shadow_denied,
             }
@@ -193,15 +205,16 @@ impl Book {
 impl super::account::Account {
     /// The next write restarts the ring.
     fn restarts(&self, now: Micros) -> bool {
-        matches!(&self.sides, super::account::Sides::Rate { ring, .. } if ring.restarts(now))
+        match &self.sides {
+            Sides::Rate { ring, .. } => ring.restarts(now),
+            Sides::Forecast(track) => track.restarts(now),
+            Sides::Quota(_) | Sides::Concurrency { .. } => false,
+        }
     }
 
     /// A denial has been posted in the current bucket, or there is no bucket to post it to.
     fn counted_denial(&self, now: Micros) -> bool {
-        let super::account::Sides::Rate { ring, .. } = &self.sides else { return true };
-        if self.measure == Measure::Concurrency {
-            return true;
-        }
-        self.rare.as_deref().is_some_and(|rare| rare.denied_bucket == ring.at(now).bucket.saturating_add(1))
+        let Some(bucket) = self.bucket(now) else { return true };
+        self.rare.as_deref().is_some_and(|rare| rare.denied_bucket == bucket.saturating_add(1))
     }
 }

@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 use tollbook_ledger::event::{
-    AccountRow, Adjusted, Corrected, DeniedPost, Ended, EstimateRow, Grown, HeldLeg, Learner, LiveRow,
-    Opened, PeriodOpened, PeriodRow, Pruned, QuotaLeg, RenewedTo, Reserved, TombstoneRow,
+    AccountRow, Adjusted, Batch, Corrected, DeniedPost, Ended, EstimateRow, GatewayRow, Grown, HeldLeg,
+    Learner, LiveRow, Opened, PeriodOpened, PeriodRow, Pruned, QuotaLeg, RenewedTo, Reserved, TombstoneRow,
 };
 use tollbook_ledger::{
-    AMOUNT_MAX, AccountId, Adjust, Book, Drift, End, Estimator, EstimatorId, Event, ExpireOne, Growth, Hold,
-    LEGS_MAX, Leg, Limit, LimitId, Measure, OnExpiry, Opening, Periods, Rebook, Refusal, Release, ReleaseWhy,
-    Renew, ReservationId, Reserve, SECOND, Settle, Shape, SubjectId, Verdict, Weights,
+    AMOUNT_MAX, AccountId, Adjust, Book, Drift, End, Estimator, EstimatorId, EstimatorKind, Event, ExpireOne,
+    Growth, Hold, LEGS_MAX, Leg, Limit, LimitId, Measure, OnExpiry, Opening, Periods, Profile, Progress,
+    Rebook, Refusal, Release, ReleaseWhy, Renew, ReservationId, Reserve, SECOND, Settle, Shape, SubjectId,
+    Verdict, Weights,
     units::{BUCKETS_MAX, CONTEXT_MAX, LIMITS_PER_LEG_MAX, WIDTH_MAX},
 };
 
@@ -44,7 +45,14 @@ fn limit(ceiling: u64) -> Limit {
 }
 
 fn with(legs: Vec<Leg>) -> Reserve {
-    Reserve { id: ReservationId(1), attempt: 0, life: SECOND, legs, context: Vec::new() }
+    Reserve {
+        id: ReservationId(1),
+        attempt: 0,
+        life: SECOND,
+        profile: Profile::default(),
+        legs,
+        context: Vec::new(),
+    }
 }
 
 fn ask(cmd: &Reserve) -> Result<Verdict, Refusal> {
@@ -166,7 +174,8 @@ fn l10_the_sum_of_shadow_holds_is_bounded() {
     assert_eq!(balance.held, 1 << 62);
     assert_eq!(book.drift(0, 9), (Vec::new(), None));
     for id in 0..600 {
-        let settle = Settle { id: ReservationId(id), attempt: 0, actual: vec![AMOUNT_MAX], learn: None };
+        let settle =
+            Settle { id: ReservationId(id), attempt: 0, actual: vec![AMOUNT_MAX], landed: 0, learn: None };
         book.settle(START, &settle, &mut log).expect("log");
     }
     let balance = book.balance(START, cmd.legs[0].account).expect("open");
@@ -199,6 +208,8 @@ fn wild_leg() -> impl Strategy<Value = Leg> {
             width,
             weights: [Weights::Whole, Weights::Oldest, Weights::Decay][usize::from(weights)],
         }),
+        (any::<u8>(), any::<bool>())
+            .prop_map(|(window, strict)| Shape::Forecast { window: window % 70, strict }),
         Just(Shape::Quota),
         Just(Shape::Concurrency),
     ];
@@ -208,7 +219,12 @@ fn wild_leg() -> impl Strategy<Value = Leg> {
         [number(), number(), number(), number()].prop_map(Periods::Calendar),
         Just(Periods::Calendar([0, 1, 2, u64::MAX])),
     ];
-    let measure = prop_oneof![Just(Measure::Requests), Just(Measure::Cost), Just(Measure::Concurrency)];
+    let measure = prop_oneof![
+        Just(Measure::Tokens),
+        Just(Measure::Requests),
+        Just(Measure::Cost),
+        Just(Measure::Concurrency)
+    ];
     let limit = (number(), any::<u8>()).prop_map(|(ceiling, flags)| Limit {
         hard: flags & 1 > 0,
         shadow: flags & 6 == 6,
@@ -220,7 +236,12 @@ fn wild_leg() -> impl Strategy<Value = Leg> {
     let estimator = prop_oneof![
         Just(Estimator::Capped),
         number().prop_map(|output| Estimator::Constant { output }),
-        number().prop_map(|first| Estimator::Ema { own: EstimatorId(1), prior: EstimatorId(2), first }),
+        number().prop_map(|first| Estimator::Learned {
+            kind: EstimatorKind::Ema,
+            own: EstimatorId(1),
+            prior: EstimatorId(2),
+            first
+        }),
     ];
     (
         0_u64..5,
@@ -267,7 +288,7 @@ struct Wild {
 fn wild() -> impl Strategy<Value = Wild> {
     (
         number(),
-        0_u8..13,
+        0_u8..14,
         0_u128..3,
         0_u16..3,
         prop::collection::vec(wild_leg(), 0..4),
@@ -286,7 +307,14 @@ fn wild() -> impl Strategy<Value = Wild> {
 /// Any verb with any numbers.
 fn run(book: &mut Book, log: &mut Follower, wild: &Wild) {
     let (now, id, attempt, [a, b, c, d]) = (wild.now, ReservationId(wild.id), wild.attempt, wild.numbers);
-    let reserve = Reserve { id, attempt, life: a, legs: wild.legs.clone(), context: vec![1; 3] };
+    let reserve = Reserve {
+        id,
+        attempt,
+        life: a,
+        profile: Profile { ttft: c, pace: d },
+        legs: wild.legs.clone(),
+        context: vec![1; 3],
+    };
     let growth = if b % 2 == 0 { Growth::Unchanged } else { Growth::Output(c) };
     let account = leg(d % 5).account;
     let delta = i64::from_ne_bytes(b.to_ne_bytes());
@@ -294,12 +322,20 @@ fn run(book: &mut Book, log: &mut Follower, wild: &Wild) {
         0..=3 => drop(book.reserve(now, &reserve, log)),
         4 => drop(book.rebook(
             now,
-            &Rebook { ended: attempt.wrapping_sub(1), actual: Some(vec![b, c]), reserve },
+            &Rebook { ended: attempt.wrapping_sub(1), actual: Some(vec![b, c]), landed: d, reserve },
             log,
         )),
-        5 => drop(book.renew(now, &Renew { id, attempt, life: a, sent: b % 2 == 0, growth }, log)),
-        6 => drop(book.settle(now, &Settle { id, attempt, actual: vec![a, b, c], learn: Some(d) }, log)),
-        7 => drop(book.settle(now, &Settle { id, attempt, actual: vec![a], learn: Some(d) }, log)),
+        5 => drop(book.renew(
+            now,
+            &Renew { id, attempt, life: a, sent: b % 2 == 0, growth, outgrown: Some(c) },
+            log,
+        )),
+        6 => drop(book.settle(
+            now,
+            &Settle { id, attempt, actual: vec![a, b, c], landed: b, learn: Some(d) },
+            log,
+        )),
+        7 => drop(book.settle(now, &Settle { id, attempt, actual: vec![a], landed: d, learn: Some(d) }, log)),
         8 => drop(book.release(now, &Release { id, attempt, why: ReleaseWhy::NeverSent }, log)),
         9 => drop(book.expire(now, &ExpireOne { id, attempt }, log)),
         10 => {
@@ -308,6 +344,12 @@ fn run(book: &mut Book, log: &mut Follower, wild: &Wild) {
             let _ = book.adjust(now, &cmd, log);
         }
         11 => drop(book.prune(now, 7, log)),
+        12 => {
+            let deltas = vec![delta, i64::from(wild.attempt), 9, -9];
+            let second = if c % 2 == 0 { now / SECOND } else { d };
+            let cmd = Progress { gateway: a % 3, account, seq: b, base_second: second, deltas };
+            let _ = book.progress(now, &[cmd.clone(), cmd], log);
+        }
         _ => {
             let seen = Drift { account, period: a, held: delta, sum: 0, version: 0 };
             let _ = book.repair(now, &seen, log);
@@ -327,6 +369,7 @@ fn l10_a_check_in_steps_finds_a_drift_and_ends() {
             id: ReservationId(id),
             attempt: 0,
             life: SECOND,
+            profile: Profile::default(),
             legs: vec![leg(1)],
             context: Vec::new(),
         };
@@ -406,7 +449,7 @@ fn apply_wild(book: &mut Book, wild: &Wild, held: &[HeldLeg]) {
     let leg = wild.legs.first().cloned().unwrap_or_else(|| self::leg(9));
     let opened = Opened { slot, account: leg.account, measure: leg.measure, shape: leg.shape };
     let period = PeriodOpened { slot, start: c, end: d };
-    let learner = Learner { own: EstimatorId(a), prior: EstimatorId(b) };
+    let learner = Learner { own: EstimatorId(a), prior: EstimatorId(b), kind: EstimatorKind::Ema };
     let row = PeriodRow { start: a, end: b, posted: delta, held: delta };
     let quota = QuotaLeg {
         account: leg.account,
@@ -423,6 +466,7 @@ fn apply_wild(book: &mut Book, wild: &Wild, held: &[HeldLeg]) {
         id,
         attempt,
         due: a,
+        profile: Profile { ttft: b, pace: c },
         context: &[],
         opened: &[opened, opened],
         periods: &[period],
@@ -434,7 +478,15 @@ fn apply_wild(book: &mut Book, wild: &Wild, held: &[HeldLeg]) {
         0..=2 => Event::Reserved(reserved),
         3 => Event::Ended(ended),
         4 => Event::Rebooked { ended, reserved },
-        5 => Event::Renewed(RenewedTo { now, id, attempt, due: a, sent: true, grown: &[grown] }),
+        5 => Event::Renewed(RenewedTo {
+            now,
+            id,
+            attempt,
+            due: a,
+            sent: true,
+            outgrown: Some(b),
+            grown: &[grown],
+        }),
         6 => Event::Corrected(Corrected { now, id, attempt, posted: &[delta], learned: Some(a) }),
         7 => Event::Denied { now, posts: &[DeniedPost { slot, amount: b }] },
         8 => Event::Adjusted(Adjusted {
@@ -467,8 +519,14 @@ fn apply_wild(book: &mut Book, wild: &Wild, held: &[HeldLeg]) {
             denied_bucket: d,
             newest: a,
             buckets: &[b, c, d],
+            gateways: &[GatewayRow { gateway: a, seq: b, heard: c }],
             periods: &[row],
         }),
+        _ if a % 4 == 3 => Event::Progressed {
+            now,
+            batches: &[Batch { slot, gateway: b, seq: c, base_second: d, seconds: 2 }; 2],
+            deltas: &[delta, i64::MIN, i64::MAX],
+        },
         _ if a % 3 == 0 => Event::Live(LiveRow {
             id,
             attempt,
@@ -491,6 +549,13 @@ fn apply_wild(book: &mut Book, wild: &Wild, held: &[HeldLeg]) {
         }),
         _ => Event::Estimate(EstimateRow {
             id: EstimatorId(a % 2 + 1),
+            kind: [
+                EstimatorKind::Ema,
+                EstimatorKind::Forecast,
+                EstimatorKind::P95,
+                EstimatorKind::RecentMean,
+            ][usize::try_from(b % 4).unwrap()],
+            samples: &[a, b, c],
             n: b,
             m: c.min(AMOUNT_MAX * 1000),
             used: d,

@@ -19,9 +19,9 @@ use std::fmt::Write as _;
 
 use tollbook_ledger::{
     AccountId, Adjust, Attempt, Balance, Denial, DenyKind, Drift, Due, End, Estimator, EstimatorId,
-    ExpireOne, Expired, Growth, Hold, Leg, Limit, LimitId, Measure, Met, Micros, OnExpiry, Opening, Periods,
-    Posted, Rebook, Refusal, Release, ReleaseWhy, Renew, Renewed, ReservationId, Reserve, SECOND, Settle,
-    Settled, Shape, SubjectId, Verdict, Wait, Weights,
+    EstimatorKind, ExpireOne, Expired, Growth, Hold, Leg, Limit, LimitId, Measure, Met, Micros, OnExpiry,
+    Opening, Periods, Posted, Rebook, Refusal, Release, ReleaseWhy, Renew, Renewed, ReservationId, Reserve,
+    SECOND, Settle, Settled, Shape, SubjectId, Verdict, Wait, Weights,
 };
 
 /// Whatever keeps accounts.
@@ -184,7 +184,7 @@ impl World {
                 let growth = growth.map_or(Growth::Unchanged, |n| Growth::Output(n.parse().expect("output")));
                 let sent = words.contains(&"sent");
                 let life = words[1].parse::<u64>().expect("life") * SECOND;
-                refused(desk.renew(now, &Renew { id, attempt, life, sent, growth }), renewed)
+                refused(desk.renew(now, &Renew { id, attempt, life, sent, growth, outgrown: None }), renewed)
             }
             "settle" => {
                 let (id, attempt) = key(words[0]);
@@ -193,7 +193,7 @@ impl World {
                     .find_map(|word| word.strip_prefix("learn:"))
                     .map(|n| n.parse().expect("learn"));
                 let actual = words[1..].iter().filter_map(|word| word.parse().ok()).collect();
-                refused(desk.settle(now, &Settle { id, attempt, actual, learn }), |settled| {
+                refused(desk.settle(now, &Settle { id, attempt, actual, landed: 0, learn }), |settled| {
                     self.settled(&settled)
                 })
             }
@@ -240,7 +240,14 @@ impl World {
             .collect();
         self.legs.insert((id.0, attempt), legs.clone());
         let life = life.parse::<u64>().expect("life") * SECOND;
-        Reserve { id, attempt, life, legs, context: format!("call {id}").into_bytes() }
+        Reserve {
+            id,
+            attempt,
+            life,
+            profile: tollbook_ledger::Profile::default(),
+            legs,
+            context: format!("call {id}").into_bytes(),
+        }
     }
 
     /// `name[=base][+output][^cap][~estimator][:worst]`
@@ -257,7 +264,8 @@ impl World {
         let output = number('+').unwrap_or(0);
         let cap = number('^').unwrap_or(if part('~').is_some() { 4_096 } else { output });
         let estimator = match part('~') {
-            Some(own) => Estimator::Ema {
+            Some(own) => Estimator::Learned {
+                kind: EstimatorKind::Ema,
                 own: EstimatorId(digest(own)),
                 prior: EstimatorId(digest("model")),
                 first: 500,
@@ -297,7 +305,7 @@ impl World {
         let actual =
             (words[2] == "used").then(|| words[3..colon].iter().map(|n| n.parse().expect("used")).collect());
         let reserve = self.reserve(now, words[1], &words[colon + 1..]);
-        let cmd = Rebook { ended: key(words[0]).1, actual, reserve };
+        let cmd = Rebook { ended: key(words[0]).1, actual, landed: 0, reserve };
         refused(desk.rebook(now, &cmd), |(verdict, settled)| {
             let mut text = self.verdict(&cmd.reserve, &verdict);
             if let Some(settled) = settled {

@@ -7,10 +7,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use tollbook_ledger::{
-    AccountId, Adjust, Attempt, Binding, Denial, DenyKind, Due, End, Estimator, EstimatorId, ExpireOne,
-    Expired, Growth, Hold, Leg, LegReceipt, Limit, Measure, Met, Micros, OnExpiry, Periods, Posted, Rebook,
-    Receipt, Release, ReleaseWhy, Renew, Renewed, ReservationId, Reserve, SECOND, Settle, Settled, Shape,
-    Verdict, Wait, Weights,
+    AccountId, Adjust, Attempt, Binding, Denial, DenyKind, Due, End, Estimator, EstimatorId, EstimatorKind,
+    ExpireOne, Expired, Growth, Hold, Leg, LegReceipt, Limit, Measure, Met, Micros, OnExpiry, Periods,
+    Posted, Profile, Progress, Rebook, Receipt, Release, ReleaseWhy, Renew, Renewed, ReservationId, Reserve,
+    SECOND, Settle, Settled, Shape, Verdict, Wait, Weights,
     units::{AMOUNT_MAX, DUE_MAX, REMEMBER},
 };
 
@@ -20,7 +20,9 @@ pub(crate) struct Model {
     ends: BTreeMap<(AccountId, u64), u64>,
     posts: Vec<(AccountId, u64, i64)>,
     calls: BTreeMap<(ReservationId, Attempt), Call>,
-    samples: BTreeMap<EstimatorId, Vec<u64>>,
+    /// When, how much, and whether it was a stream that outgrew its estimate.
+    samples: BTreeMap<EstimatorId, Vec<(Micros, u64, bool)>>,
+    batches: BTreeMap<(AccountId, u64), (u64, Micros)>,
     lived: BTreeMap<AccountId, Vec<Micros>>,
     denials: Vec<(AccountId, u64)>,
     adjusts: BTreeMap<u128, Micros>,
@@ -57,6 +59,8 @@ struct Off {
     posted: i64,
     carried: u64,
     place: Option<u64>,
+    /// What the end changes in the second of its door.
+    moved: (u64, i64),
 }
 
 fn amount(leg: &Leg, output: u64) -> u64 {
@@ -82,6 +86,7 @@ impl Model {
     fn bucket(leg: &Leg, now: Micros) -> u64 {
         match leg.shape {
             Shape::Rate { width, .. } => now / width,
+            Shape::Forecast { .. } => now / SECOND,
             _ => 0,
         }
     }
@@ -109,8 +114,65 @@ impl Model {
                 };
                 i64::try_from(sum).unwrap()
             }
+            Some(Shape::Forecast { window, strict }) => self.window(account, now, 0, (window, strict)),
             Some(Shape::Quota) => at(place),
             _ => 0,
+        }
+    }
+
+    fn cell(&self, account: AccountId, second: u64) -> i64 {
+        self.posts.iter().filter(|(a, p, _)| (*a, *p) == (account, second)).map(|(_, _, x)| x).sum()
+    }
+
+    /// What the window holds that ends so many seconds after `now`, as far as it is known now.
+    fn window(&self, account: AccountId, now: Micros, ahead: u64, (window, strict): (u8, bool)) -> i64 {
+        let (last, window) = (now / SECOND + ahead, u64::from(window));
+        let inside: i64 = (last + 1 - window..=last).map(|second| self.cell(account, second)).sum();
+        let left = if strict { SECOND } else { SECOND - now % SECOND };
+        let oldest = i128::from(self.cell(account, last - window)) * i128::from(left);
+        inside + i64::try_from(ceiling(oldest, i128::from(SECOND))).unwrap()
+    }
+
+    fn busy(&self, account: AccountId, now: Micros, window: u8) -> bool {
+        let second = now / SECOND;
+        (second - u64::from(window)..=second + 61).any(|second| self.cell(account, second) > 0)
+    }
+
+    /// Change a second as far as it can be changed.
+    fn put(&mut self, account: AccountId, now: Micros, second: u64, amount: i64) {
+        let Some((_, Shape::Forecast { window, .. })) = self.accounts.get(&account) else { return };
+        if (now / SECOND - u64::from(*window)..=now / SECOND + 61).contains(&second) {
+            let least = -self.cell(account, second);
+            self.posts.push((account, second, amount.max(least)));
+        }
+    }
+
+    /// A call fits: with it every window of the next minute stays below what is usable of the ceiling.
+    fn forecast_fits(&self, now: Micros, leg: &Leg, profile: Profile, output: u64, most: u64) -> Option<i64> {
+        let Shape::Forecast { window, strict } = leg.shape else { return None };
+        let usable = usable(most, !strict && self.busy(leg.account, now, window));
+        let peak = (0..=60).map(|ahead| {
+            let landed = |ahead: u64| landed(leg, now, profile, output, now / SECOND + ahead);
+            let before = (ahead > u64::from(window)).then(|| landed(ahead - u64::from(window) - 1));
+            let input = if ahead < u64::from(window) { leg.base.div_ceil(1000) } else { 0 };
+            let added = i64::try_from(input + landed(ahead) - before.unwrap_or(0)).unwrap();
+            self.window(leg.account, now, ahead, (window, strict)) + added
+        });
+        let peak = peak.max().unwrap();
+        (peak <= i64::try_from(usable).unwrap()).then_some(peak)
+    }
+
+    pub(crate) fn progress(&mut self, now: Micros, cmd: &Progress) {
+        if !self.accounts.contains_key(&cmd.account) {
+            return;
+        }
+        let key = (cmd.account, cmd.gateway);
+        if self.batches.get(&key).is_some_and(|(seq, at)| *seq >= cmd.seq && now < at + 130 * SECOND) {
+            return;
+        }
+        self.batches.insert(key, (cmd.seq, now));
+        for (second, delta) in (cmd.base_second..).zip(&cmd.deltas) {
+            self.put(cmd.account, now, second, *delta);
         }
     }
 
@@ -123,7 +185,11 @@ impl Model {
     }
 
     /// Held by definition: the sum of live holds.
-    pub(crate) fn held(&self, account: AccountId, place: u64) -> i64 {
+    pub(crate) fn held(&self, account: AccountId, now: Micros, place: u64) -> i64 {
+        if let Some((_, Shape::Forecast { window, strict })) = self.accounts.get(&account) {
+            let windows = (0..=60).map(|ahead| self.window(account, now, ahead, (*window, *strict)));
+            return windows.max().unwrap() - self.posted(account, now, place);
+        }
         let quota = self.accounts.get(&account).is_some_and(|(_, shape)| *shape == Shape::Quota);
         let here = self.parts(account).filter(|part| !quota || part.place == place);
         here.map(|part| i64::try_from(part.held).unwrap()).sum()
@@ -141,13 +207,18 @@ impl Model {
                 Some(end) => (end * SECOND).saturating_sub(now),
                 None => 0,
             },
+            Shape::Forecast { window, .. } => {
+                let (second, window) = (now / SECOND, u64::from(window));
+                let newest = (second - window..=second + 61).rev().find(|s| self.cell(leg.account, *s) > 0);
+                newest.map_or(0, |newest| (newest + window + 1) * SECOND - now)
+            }
             Shape::Rate { buckets, width, .. } => {
                 let (n, current) = (u64::from(buckets), now / width);
                 let in_bucket = |bucket: u64| -> i64 {
                     let here = self.posts.iter().filter(|(a, p, _)| (*a, *p) == (leg.account, bucket));
                     here.map(|(_, _, x)| x).sum()
                 };
-                let newest = match self.held(leg.account, 0) {
+                let newest = match self.held(leg.account, now, 0) {
                     1.. => Some(current),
                     _ => (current - n + 1..=current).rev().find(|bucket| in_bucket(*bucket) > 0),
                 };
@@ -167,35 +238,35 @@ impl Model {
         (mean / live).max(SECOND).min(most)
     }
 
-    fn estimate(&self, estimator: &Estimator) -> u64 {
-        let mean = |id: &EstimatorId| {
-            let samples = self.samples.get(id)?;
-            let first = samples[0] * 1000;
-            Some(samples[1..].iter().fold(first, |m, sample| (m * 7 + sample * 3000) / 10))
-        };
+    fn estimate(&self, now: Micros, estimator: &Estimator) -> u64 {
         match estimator {
-            Estimator::Ema { own, prior, first } => {
-                mean(own).or_else(|| mean(prior)).map_or(*first, |m| 2 * m / 1000)
+            Estimator::Learned { kind, own, prior, first } => {
+                let of = |id: &EstimatorId| expected(*kind, self.samples.get(id)?, now);
+                let young = |id: &EstimatorId| {
+                    self.samples.get(id).is_none_or(|all| all.iter().all(|(_, _, grows)| *grows))
+                };
+                of(own).filter(|_| !young(own)).or_else(|| of(prior)).unwrap_or(*first)
             }
             Estimator::Capped => u64::MAX,
             Estimator::Constant { output } => *output,
         }
     }
 
-    fn learn(&mut self, parts: &[Part], learn: Option<u64>) {
+    fn learn(&mut self, now: Micros, parts: &[Part], learn: Option<u64>, grows: bool) {
         let Some(output) = learn else { return };
         let mut pairs = Vec::new();
         for part in parts {
-            if let Estimator::Ema { own, prior, .. } = part.leg.estimator
+            if let Estimator::Learned { kind, own, prior, .. } = part.leg.estimator
                 && !pairs.contains(&(own, prior))
+                && (!grows || kind == EstimatorKind::Forecast)
             {
                 pairs.push((own, prior));
             }
         }
         for (own, prior) in pairs {
-            self.samples.entry(own).or_default().push(output);
+            self.samples.entry(own).or_default().push((now, output, grows));
             if own != prior {
-                self.samples.entry(prior).or_default().push(output);
+                self.samples.entry(prior).or_default().push((now, output, grows));
             }
         }
     }
@@ -243,7 +314,7 @@ impl Model {
             output: part.output,
             ceiling: speaking(leg).iter().map(|limit| limit.ceiling).min().unwrap(),
             posted: self.posted(leg.account, now, part.place),
-            held_total: self.held(leg.account, part.place),
+            held_total: self.held(leg.account, now, part.place),
             reset: self.reset(leg, now, part.place),
             shadow_denied: part.shadow_denied,
         };
@@ -282,6 +353,16 @@ impl Model {
                 let fresh = i64::try_from(part.decided - part.carried).unwrap();
                 self.posts.push((leg.account, place, fresh));
             }
+            if let Shape::Forecast { .. } = leg.shape {
+                let amount = |units: u64| i64::try_from(units).unwrap();
+                self.put(leg.account, now, now / SECOND, amount(leg.base.div_ceil(1000)));
+                let mut before = 0;
+                for second in now / SECOND..=now / SECOND + 61 {
+                    let all = landed(leg, now, cmd.profile, part.output, second);
+                    self.put(leg.account, now, second, amount(all - before));
+                    before = all;
+                }
+            }
         }
         let call = Call {
             legs: parts.into_iter().map(|(part, _)| part).collect(),
@@ -312,22 +393,35 @@ impl Model {
                 (_, Some(place)) if leg.measure == Measure::Requests => (place, 0),
                 _ => (Self::bucket(leg, now), 0),
             };
-            let part = self.part(leg, place, off.carried);
+            let mut seen = self.clone();
+            if off.moved.1 != 0 {
+                seen.put(leg.account, now, off.moved.0, off.moved.1);
+            }
+            let part = seen.part(now, leg, place, off.carried);
             let fresh = i64::try_from(part.decided - part.carried).unwrap();
-            let posted = self.posted(leg.account, now, place) + off.posted;
-            let held = self.held(leg.account, place) - off.held;
+            let posted = seen.posted(leg.account, now, place) + off.posted;
+            let held = seen.held(leg.account, now, place) - off.held;
             let total = posted + held + fresh;
             let blocked = |limit: &Limit| {
                 let free = (leg.base, leg.per_output * leg.cap, leg.worst) == (0, 0, 0);
                 (fresh > 0 || (part.carried == 0 && !free))
-                    && (part.decided > limit.ceiling || total > i64::try_from(limit.ceiling).unwrap())
+                    && (part.decided > limit.ceiling
+                        || match leg.shape {
+                            Shape::Forecast { .. } => seen
+                                .forecast_fits(now, leg, cmd.profile, part.output, limit.ceiling)
+                                .is_none(),
+                            _ => total > i64::try_from(limit.ceiling).unwrap(),
+                        })
             };
             for limit in enforced(leg).into_iter().filter(blocked) {
                 let figures = Figures { posted, held, fresh, extra: off.posted, end };
-                let kind = self.why(now, leg, &limit, part.decided, figures);
+                let kind = match leg.shape {
+                    Shape::Forecast { .. } => seen.forecast_why(now, leg, &limit, &part, cmd.profile),
+                    _ => self.why(now, leg, &limit, part.decided, figures),
+                };
                 if limit.count_denied
                     && matches!(kind, DenyKind::Busy(_))
-                    && matches!(leg.shape, Shape::Rate { .. })
+                    && matches!(leg.shape, Shape::Rate { .. } | Shape::Forecast { .. })
                 {
                     counted.push((leg.account, Self::bucket(leg, now), fresh));
                 }
@@ -371,9 +465,15 @@ impl Model {
         Err(Some((Denial { binding, firm, room, due: self.due(now, DUE_MAX) }, counted)))
     }
 
-    fn part(&self, leg: &Leg, place: u64, carried: u64) -> Part {
-        let mut output = self.estimate(&leg.estimator).min(leg.cap);
-        let soft = enforced(leg).iter().filter(|limit| !limit.hard).map(|limit| limit.ceiling).min();
+    fn part(&self, now: Micros, leg: &Leg, place: u64, carried: u64) -> Part {
+        let mut output = self.estimate(now, &leg.estimator).min(leg.cap);
+        let soft = match leg.shape {
+            Shape::Forecast { window, strict } => {
+                let busy = !strict && self.busy(leg.account, now, window);
+                speaking(leg).iter().map(|limit| usable(limit.ceiling, busy)).min()
+            }
+            _ => enforced(leg).iter().filter(|limit| !limit.hard).map(|limit| limit.ceiling).min(),
+        };
         if let Some(soft) = soft
             && leg.per_output > 0
         {
@@ -385,8 +485,20 @@ impl Model {
             Hold::Worst => leg.worst.max(expected),
         });
         let decided = asked.max().unwrap().max(carried);
-        let held = if leg.measure == Measure::Requests { 0 } else { decided };
+        let holds = leg.measure != Measure::Requests && !matches!(leg.shape, Shape::Forecast { .. });
+        let held = if holds { decided } else { 0 };
         Part { leg: leg.clone(), place, output, held, decided, carried, shadow_denied: false, charged: 0 }
+    }
+
+    fn forecast_why(&self, now: Micros, leg: &Leg, limit: &Limit, part: &Part, profile: Profile) -> DenyKind {
+        if part.decided > limit.ceiling {
+            return DenyKind::TooLarge;
+        }
+        let fits = |after: &u64| {
+            self.forecast_fits(now + after * SECOND, leg, profile, part.output, limit.ceiling).is_some()
+        };
+        let after = (1..200).find(fits).unwrap() * SECOND;
+        DenyKind::Busy(Wait { after, firm: !limit.count_denied })
     }
 
     fn why(&self, now: Micros, leg: &Leg, limit: &Limit, demand: u64, figures: Figures) -> DenyKind {
@@ -397,6 +509,7 @@ impl Model {
         let Figures { posted, held, fresh, extra, end } = figures;
         let likely = |most| DenyKind::Busy(Wait { after: self.likely(leg.account, most), firm: false });
         match leg.shape {
+            Shape::Forecast { .. } => panic!("plans have their own reason"),
             Shape::Concurrency => likely(60 * SECOND),
             Shape::Quota if end == u64::MAX || end * SECOND <= now => {
                 if posted + fresh > ceiling {
@@ -457,11 +570,20 @@ impl Model {
             };
             let part = &call.legs[index];
             let counts = counts_output(&part.leg);
+            if let Shape::Forecast { .. } = part.leg.shape {
+                let used = cmd.actual.as_ref().map(|actual| actual[index]);
+                return Off {
+                    place: Some(part.place),
+                    moved: (part.place, correction(part, used, cmd.landed)),
+                    ..Off::default()
+                };
+            }
             Off {
                 held: i64::try_from(part.held).unwrap(),
                 posted: if counts { i64::try_from(actual(index)).unwrap() } else { 0 },
                 carried: if part.leg.measure == Measure::Requests { part.decided } else { 0 },
                 place: Some(part.place),
+                moved: (0, 0),
             }
         };
         match self.decide(now, next, &off) {
@@ -471,7 +593,12 @@ impl Model {
                 let moves = |part: &Part| parts.iter().any(|(next, _)| next.leg.account == part.leg.account);
                 let settled = self.end(now, key, End::Rebooked, &|index, part| {
                     let back = cmd.actual.is_none() && part.leg.refund_failed && !moves(part);
-                    Used { amount: actual(index), back, moved: moves(part), over: true }
+                    let truth = cmd
+                        .actual
+                        .as_ref()
+                        .map(|actual| (Some(actual[index]), cmd.landed))
+                        .or(Some((None, 0)));
+                    Used { amount: actual(index), back, moved: moves(part), over: true, truth }
                 });
                 (self.admit(now, next, parts), Some(settled))
             }
@@ -501,11 +628,17 @@ impl Model {
         let mut settled =
             Settled { before: Met::Held, overrun: Vec::new(), posted: Vec::new(), admitted: call.admitted };
         for (index, part) in call.legs.iter_mut().enumerate() {
-            let Used { amount: used, back, moved, over } = how(index, part);
+            let Used { amount: used, back, moved, over, truth } = how(index, part);
             let (account, quota) = (part.leg.account, part.leg.shape == Shape::Quota);
             let mut overrun = 0;
             part.charged = 0;
             match part.leg.measure {
+                _ if matches!(part.leg.shape, Shape::Forecast { .. }) => {
+                    if let Some((used, landed)) = truth {
+                        self.put(account, now, part.place, correction(part, used, landed));
+                    }
+                    overrun = if over { used.saturating_sub(part.decided) } else { 0 };
+                }
                 Measure::Concurrency => {}
                 Measure::Requests => {
                     let here = if quota || Self::bucket(&part.leg, now) < part.place + ring(&part.leg) {
@@ -526,7 +659,7 @@ impl Model {
                     overrun = if over { used.saturating_sub(part.decided) } else { 0 };
                 }
             }
-            if part.leg.measure != Measure::Requests {
+            if part.leg.measure != Measure::Requests && !matches!(part.leg.shape, Shape::Forecast { .. }) {
                 self.lived.entry(account).or_default().push(now - call.admitted);
             }
             settled.overrun.push(overrun);
@@ -574,6 +707,7 @@ impl Model {
                 back: false,
                 moved: false,
                 over: true,
+                truth: Some((Some(cmd.actual[index]), cmd.landed)),
             };
             self.end(now, key, End::Settled, &used)
         } else {
@@ -587,7 +721,7 @@ impl Model {
             })
         };
         if matches!(settled.before, Met::Held | Met::Late) {
-            self.learn(&parts, cmd.learn);
+            self.learn(now, &parts, cmd.learn, false);
         }
         settled
     }
@@ -596,7 +730,13 @@ impl Model {
         let key = (cmd.id, cmd.attempt);
         let gives = |part: &Part| cmd.why == ReleaseWhy::NeverSent || part.leg.refund_failed;
         if self.calls.get(&key).is_some_and(|call| call.end.is_none()) {
-            let how = |_, part: &Part| Used { amount: 0, back: gives(part), moved: false, over: true };
+            let how = |_, part: &Part| Used {
+                amount: 0,
+                back: gives(part),
+                moved: false,
+                over: true,
+                truth: Some((None, 0)),
+            };
             return self.end(now, key, End::Released, &how);
         }
         self.late(now, key, &|_, part| {
@@ -617,7 +757,8 @@ impl Model {
         let settled = self.end(now, key, End::Expired, &|_, part| {
             let charges = speaking(&part.leg).iter().any(|limit| limit.on_expiry == OnExpiry::Charge);
             let used = if call.sent && charges { amount(&part.leg, part.output) } else { 0 };
-            Used { amount: used, back: !call.sent, moved: false, over: false }
+            let truth = (!call.sent).then_some((None, 0));
+            Used { amount: used, back: !call.sent, moved: false, over: false, truth }
         });
         Expired::Expired {
             posted: settled.posted,
@@ -635,19 +776,21 @@ impl Model {
         }
         call.due = call.due.max(now + cmd.life);
         call.sent |= cmd.sent;
+        self.learn(now, &call.legs, cmd.outgrown, true);
         let hard = |part: &Part| enforced(&part.leg).iter().filter(|l| l.hard).map(|l| l.ceiling).min();
         let mut short = Vec::new();
         if let Growth::Output(output) = cmd.growth {
             let wants = |part: &Part| {
                 let worst = speaking(&part.leg).iter().any(|limit| limit.hold == Hold::Worst);
                 let output = output.min(part.leg.cap);
-                (counts_output(&part.leg) && !worst && output > part.output)
+                let holds = counts_output(&part.leg) && !matches!(part.leg.shape, Shape::Forecast { .. });
+                (holds && !worst && output > part.output)
                     .then(|| (output, amount(&part.leg, output).max(part.held)))
             };
             for (index, part) in call.legs.iter().enumerate() {
                 let (Some((_, wanted)), Some(ceiling)) = (wants(part), hard(part)) else { continue };
                 let total = self.posted(part.leg.account, now, part.place)
-                    + self.held(part.leg.account, part.place)
+                    + self.held(part.leg.account, now, part.place)
                     + i64::try_from(wanted - part.held).unwrap();
                 if wanted > part.held && total > i64::try_from(ceiling).unwrap() {
                     short.push(index);
@@ -717,6 +860,8 @@ struct Used {
     back: bool,
     moved: bool,
     over: bool,
+    /// On a forecast account: the whole amount used if any was, and the output that landed; `None` changes nothing.
+    truth: Option<(Option<u64>, u64)>,
 }
 
 #[derive(Clone, Copy)]
@@ -726,6 +871,64 @@ struct Figures {
     fresh: i64,
     extra: i64,
     end: u64,
+}
+
+fn usable(ceiling: u64, headroom: bool) -> u64 {
+    if headroom { ceiling - ceiling * 10 / 1024 } else { ceiling }
+}
+
+/// Units of planned output that land by the end of a second: every llm_token has its own instant.
+fn landed(leg: &Leg, now: Micros, profile: Profile, output: u64, second: u64) -> u64 {
+    let pace = profile.pace.clamp(1_000, 2_000_000);
+    let on_time = |nth: &u64| now + profile.ttft + nth * pace <= (second + 1) * SECOND;
+    let streamed = (1..=output).take_while(on_time).count();
+    (leg.base + leg.per_output * u64::try_from(streamed).unwrap()).div_ceil(1000) - leg.base.div_ceil(1000)
+}
+
+/// True input − estimated input.
+fn correction(part: &Part, used: Option<u64>, landed: u64) -> i64 {
+    let estimated = part.leg.base.div_ceil(1000);
+    let output = (part.leg.base + part.leg.per_output * landed).div_ceil(1000) - estimated;
+    let input = used.unwrap_or(0).saturating_sub(output);
+    i64::try_from(input).unwrap() - i64::try_from(estimated).unwrap()
+}
+
+/// What is expected after some samples, by the definition of each kind.
+fn expected(kind: EstimatorKind, samples: &[(Micros, u64, bool)], now: Micros) -> Option<u64> {
+    let outputs: Vec<u64> = samples.iter().map(|(_, output, _)| *output).collect();
+    match kind {
+        EstimatorKind::Ema => {
+            let first = outputs[0] * 1000;
+            Some(2 * outputs[1..].iter().fold(first, |m, output| (m * 7 + output * 3000) / 10) / 1000)
+        }
+        EstimatorKind::Forecast => {
+            let (mut n, mut m) = (0_i64, 0_i64);
+            for (_, output, grows) in samples {
+                n += i64::from(!grows);
+                let w = (1024 / n.max(1)).max(51);
+                m += ((i64::try_from(*output).unwrap() * 1000 - m) * w).div_euclid(1024);
+            }
+            (n > 0 || m > 0).then_some(2 * u64::try_from(m).unwrap() / 1000)
+        }
+        EstimatorKind::P95 => {
+            let mut last: Vec<u64> = outputs.iter().rev().take(100).copied().collect();
+            last.sort_unstable();
+            if last.len() < 5 {
+                return Some(last.iter().sum::<u64>() * 3 / (2 * u64::try_from(last.len()).unwrap()));
+            }
+            let enough =
+                |value: &&u64| 100 * last.iter().filter(|other| other <= value).count() >= 95 * last.len();
+            last.iter().find(enough).copied()
+        }
+        EstimatorKind::RecentMean => {
+            let minute = |at: Micros| at / SECOND / 60;
+            let recent = |at: &Micros| minute(*at) < minute(now) && minute(*at) + 10 >= minute(now);
+            let found: Vec<u64> =
+                samples.iter().filter(|(at, ..)| recent(at)).map(|(_, output, _)| *output).collect();
+            let calls = u64::try_from(found.len()).unwrap();
+            (calls > 0).then(|| found.iter().sum::<u64>() / calls)
+        }
+    }
 }
 
 fn moved_requests(part: &Part, moved: bool) -> bool {

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tollbook_ledger::{
-    AccountId, Attempt, Estimator, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry,
-    Periods, ReservationId, Reserve, SECOND, Shape, SubjectId, Weights,
+    AccountId, Attempt, Estimator, EstimatorId, EstimatorKind, Hold, Leg, Limit, LimitId, Measure, Micros,
+    OnExpiry, Periods, Profile, Progress, ReservationId, Reserve, SECOND, Shape, SubjectId, Weights,
 };
 
 use crate::desk::T0;
@@ -21,7 +21,7 @@ pub(crate) fn cases(few: u32) -> ProptestConfig {
 }
 
 /// The accounts of the world.
-pub(crate) const ACCOUNTS: [(Measure, Shape); 9] = [
+pub(crate) const ACCOUNTS: [(Measure, Shape); 11] = [
     (Measure::Requests, Shape::Rate { buckets: 4, width: 2 * SECOND, weights: Weights::Whole }),
     (Measure::Tokens, Shape::Rate { buckets: 3, width: 5 * SECOND, weights: Weights::Whole }),
     (Measure::Tokens, Shape::Rate { buckets: 4, width: 3 * SECOND, weights: Weights::Oldest }),
@@ -31,7 +31,12 @@ pub(crate) const ACCOUNTS: [(Measure, Shape); 9] = [
     (Measure::Concurrency, Shape::Concurrency),
     (Measure::Requests, Shape::Quota),
     (Measure::Requests, Shape::Rate { buckets: 8, width: SECOND, weights: Weights::Oldest }),
+    (Measure::Tokens, Shape::Forecast { window: 5, strict: false }),
+    (Measure::OutputTokens, Shape::Forecast { window: 9, strict: true }),
 ];
+
+/// The forecast accounts among [`ACCOUNTS`].
+pub(crate) const FORECASTS: [usize; 2] = [9, 10];
 
 /// Index of the lifetime quota among [`ACCOUNTS`].
 pub(crate) const LIFETIME: usize = 5;
@@ -70,7 +75,14 @@ impl Demand {
             1 => (0, 900),
             base => (base * 700, 900),
         };
-        let (own, prior) = (EstimatorId(self.base % 3), EstimatorId(7));
+        let (number, kind) = [
+            (0, EstimatorKind::Ema),
+            (1, EstimatorKind::Forecast),
+            (2, EstimatorKind::P95),
+            (3, EstimatorKind::RecentMean),
+        ][usize::try_from(self.worst % 4).unwrap()];
+        let (own, prior) = (EstimatorId(self.base % 3 + 10 * number), EstimatorId(7 + 10 * number));
+        let forecasts = matches!(shape, Shape::Forecast { .. });
         Leg {
             account: account(self.account),
             measure,
@@ -81,12 +93,15 @@ impl Demand {
             cap: self.cap,
             worst: if counts_calls { 1 } else { self.worst },
             estimator: if self.learns {
-                Estimator::Ema { own, prior, first: self.output }
+                Estimator::Learned { kind, own, prior, first: self.output }
             } else {
                 Estimator::Constant { output: self.output }
             },
             refund_failed: self.refund_failed,
-            limits: self.limits.clone(),
+            // A plan is of what is expected.
+            limits: (self.limits.iter())
+                .map(|limit| Limit { hold: if forecasts { Hold::Expected } else { limit.hold }, ..*limit })
+                .collect(),
         }
     }
 }
@@ -95,11 +110,12 @@ impl Demand {
 pub(crate) enum Step {
     Reserve { id: u128, attempt: Attempt, life: u64, demands: Vec<Demand> },
     Rebook { id: u128, attempt: Attempt, used: Option<Vec<u64>>, demands: Vec<Demand> },
-    Renew { id: u128, attempt: Attempt, life: u64, sent: bool, output: Option<u64> },
+    Renew { id: u128, attempt: Attempt, life: u64, sent: bool, output: Option<u64>, outgrown: Option<u64> },
     Settle { id: u128, attempt: Attempt, actual: Vec<u64>, learn: Option<u64> },
     Release { id: u128, attempt: Attempt, never: bool },
     Expire { id: u128, attempt: Attempt },
     ExpireDue,
+    Progress { gateway: u64, account: usize, seq: u64, back: u64, deltas: Vec<i64> },
     Adjust { id: u128, account: usize, back: u64, delta: i64, open: bool },
 }
 
@@ -108,9 +124,22 @@ pub(crate) fn reserve(now: Micros, id: u128, attempt: Attempt, life: u64, demand
         id: ReservationId(id),
         attempt,
         life: life * SECOND,
+        profile: profile(id),
         legs: demands.iter().map(|demand| demand.leg(now)).collect(),
         context: format!("{id}/{attempt}").into_bytes(),
     }
+}
+
+/// Calls of one id stream alike: some at once and fast, some late and slowly.
+pub(crate) fn profile(id: u128) -> Profile {
+    let id = u64::try_from(id).unwrap();
+    Profile { ttft: id % 4 * 700_000, pace: 1 + id % 5 * 90_000 }
+}
+
+pub(crate) fn progress(now: Micros, step: (u64, usize, u64, u64), deltas: &[i64]) -> Progress {
+    let (gateway, index, seq, back) = step;
+    let base_second = (now / SECOND).saturating_sub(back);
+    Progress { gateway, account: account(index), seq, base_second, deltas: deltas.to_vec() }
 }
 
 fn limit(flags: bool) -> impl Strategy<Value = Limit> {
@@ -169,8 +198,10 @@ pub(crate) fn step() -> impl Strategy<Value = (Micros, Step)> {
             .prop_map(|(id, attempt, life, demands)| Step::Reserve { id, attempt, life, demands }),
         3 => (id.clone(), 1_u16..3, prop::option::of(amounts()), demands(true))
             .prop_map(|(id, attempt, used, demands)| Step::Rebook { id, attempt, used, demands }),
-        3 => (id.clone(), attempt.clone(), 0_u64..40, any::<bool>(), prop::option::of(0_u64..120))
-            .prop_map(|(id, attempt, life, sent, output)| Step::Renew { id, attempt, life, sent, output }),
+        3 => (id.clone(), attempt.clone(), 0_u64..40, any::<bool>(), prop::option::of(0_u64..120), prop::option::of(0_u64..200))
+            .prop_map(|(id, attempt, life, sent, output, outgrown)| Step::Renew { id, attempt, life, sent, output, outgrown }),
+        3 => (1_u64..3, prop::sample::select(&FORECASTS[..]), 1_u64..40, 0_u64..12, prop::collection::vec(-30_i64..30, 0..20))
+            .prop_map(|(gateway, account, seq, back, deltas)| Step::Progress { gateway, account, seq, back, deltas }),
         5 => (id.clone(), attempt.clone(), amounts(), prop::option::of(0_u64..70))
             .prop_map(|(id, attempt, actual, learn)| Step::Settle { id, attempt, actual, learn }),
         2 => (id.clone(), attempt.clone(), any::<bool>())

@@ -53,7 +53,7 @@ impl World {
             }
             2 | 3 => {
                 let id = ReservationId(u128::from(verb == 2) + 1);
-                let cmd = Settle { id, attempt: 0, actual: vec![1, 35, 35], learn: Some(9) };
+                let cmd = Settle { id, attempt: 0, actual: vec![1, 35, 35], landed: 0, learn: Some(9) };
                 assert_eq!(self.book.settle(now, &cmd, &mut log), Ok(self.model.settle(now, &cmd)));
             }
             4 => {
@@ -69,24 +69,31 @@ impl World {
                 assert_eq!(self.book.expire(now, &cmd, &mut log), Ok(self.model.expire(now, &cmd)));
             }
             7 => {
-                let cmd = Renew { id, attempt: 0, life: 9 * SECOND, sent: true, growth: Growth::Output(25) };
+                let cmd = Renew {
+                    id,
+                    attempt: 0,
+                    life: 9 * SECOND,
+                    sent: true,
+                    growth: Growth::Output(25),
+                    outgrown: None,
+                };
                 assert_eq!(self.book.renew(now, &cmd, &mut log), Ok(self.model.renew(now, &cmd)));
             }
             8 => {
                 let reserve = reserve(now, id.0, 1, 9, &demands(25));
-                let cmd = Rebook { ended: 0, actual: Some(vec![1, 5, 5]), reserve };
+                let cmd = Rebook { ended: 0, actual: Some(vec![1, 5, 5]), landed: 5, reserve };
                 assert_eq!(self.book.rebook(now, &cmd, &mut log), Ok(self.model.rebook(now, &cmd)));
             }
             _ => self.now += 9 * SECOND,
         }
         for account in [account(0), account(1)] {
             if let Some(balance) = self.book.balance(now, account) {
-                let expected = (self.model.posted(account, now, 0), self.model.held(account, 0));
+                let expected = (self.model.posted(account, now, 0), self.model.held(account, now, 0));
                 assert_eq!((balance.posted, balance.held), expected);
             }
         }
         for (account, start) in self.model.periods() {
-            let expected = (self.model.posted(account, now, start), self.model.held(account, start));
+            let expected = (self.model.posted(account, now, start), self.model.held(account, now, start));
             assert_eq!(self.book.period(account, start), Some(expected));
         }
         assert_eq!(self.book.drift(0, 100), (Vec::new(), None));

@@ -1,14 +1,14 @@
 //! What a draft must be, and what is said when it is not.
 
 use crate::world::{
-    daily, draft, key, model, named, of_key, of_project, of_user, pool, problems, project, quota, rate, rpm,
-    tenant, told, tpm, with,
+    daily, draft, held, key, model, named, of_key, of_project, of_user, pool, problems, project, quota, rate,
+    rpm, tenant, told, tpm, with,
 };
 use tollbook_ledger::{AMOUNT_MAX, Shape};
 use tollbook_policy::{
-    Anchor, Booking, CONSTANT_MAX, COST_CEILING_MAX, Catalog, Draft, EstimatorChoice, FACTOR_MAX, Form, Hold,
-    KeyRefusal, LimitDraft, Measure, Meter, MeterPair, OnExpiry, Opening, PeriodKind, Scope, Secret,
-    ShapeDraft, Strictness, Subject, Tenant, WEIGHT_MAX, WEIGHTED_CEILING_MAX, Weights, WhenAway,
+    Anchor, Booking, CONSTANT_MAX, COST_CEILING_MAX, Catalog, ChargeAt, Draft, EstimatorChoice, FACTOR_MAX,
+    Form, Hold, KeyRefusal, LimitDraft, Measure, Meter, MeterPair, OnExpiry, Opening, PeriodKind, Scope,
+    Secret, ShapeDraft, Strictness, Subject, Tenant, WEIGHT_MAX, WEIGHTED_CEILING_MAX, Weights, WhenAway,
 };
 
 fn acme() -> Scope {
@@ -166,11 +166,40 @@ fn quotas_name_a_zone_of_the_table_and_an_anchor_that_fits() {
 
 #[test]
 fn settings_without_meaning_are_errors() {
-    says(
-        LimitDraft { booking: Some(Booking::Forecast), ..tpm(acme(), 1) },
-        "limits[0].booking: forecast booking is not built yet; leave it out or say held",
-    );
-    with(vec![LimitDraft { booking: Some(Booking::Held), ..tpm(acme(), 1) }]);
+    with(vec![held(tpm(acme(), 1))]);
+    let forecast = || LimitDraft { booking: Some(Booking::Forecast), ..tpm(acme(), 1) };
+    with(vec![forecast()]);
+    for (limit, why) in [
+        (LimitDraft { shape: rate(61), ..forecast() }, "its window is longer than 60 s"),
+        (
+            LimitDraft { strictness: Some(Strictness::Hard), ..forecast() },
+            "it is hard, and a hard limit holds the worst case",
+        ),
+        (LimitDraft { hold: Some(Hold::Worst), ..forecast() }, "it holds the worst case"),
+        (LimitDraft { ceiling: Some(9_000_000_001), ..forecast() }, "its ceiling is above 9000000000"),
+        (
+            LimitDraft {
+                shape: ShapeDraft::Rate { window_s: 60, bucket_s: Some(10), weights: None },
+                ..forecast()
+            },
+            "its buckets are not of one second",
+        ),
+        (
+            LimitDraft {
+                shape: ShapeDraft::Rate { window_s: 60, bucket_s: None, weights: Some(Weights::Oldest) },
+                ..forecast()
+            },
+            "its buckets have weights",
+        ),
+    ] {
+        says(limit, &format!("limits[0].booking: cannot be booked by forecast: {why}"));
+    }
+    let measure = "limits[0].booking: booking has no meaning for anything but a rate on llm_tokens";
+    says(LimitDraft { booking: Some(Booking::Forecast), ..rpm(acme(), 1) }, measure);
+    let strict = "limits[0].strict: strict has no meaning for a limit that is not booked by forecast";
+    says(LimitDraft { strict: Some(true), ..held(tpm(acme(), 1)) }, strict);
+    let charge = "limits[0].charge: charge has no meaning for anything but a pool's rate on llm_tokens";
+    says(LimitDraft { charge: Some(ChargeAt::Stream), ..tpm(acme(), 1) }, charge);
     says(
         LimitDraft { opening: Some(Opening::Zero), ..tpm(acme(), 1) },
         "limits[0].opening: opening has no meaning for a limit that is no quota",

@@ -1,10 +1,10 @@
 //! How subjects and accounts are named.
 
-use crate::world::{daily, draft, named, of_key, quota, rate, rpm, tenant, tpm, with};
+use crate::world::{daily, draft, held, named, of_key, quota, rate, rpm, tenant, tpm, with};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use tollbook_policy::{
-    Anchor, Call, Catalog, Draft, LimitDraft, Measure, Meter, MeterPair, PeriodKind, ShapeDraft, Strictness,
+    Anchor, Booking, Call, Catalog, Draft, LimitDraft, Measure, Meter, MeterPair, PeriodKind, ShapeDraft,
     Subject, Weights,
 };
 
@@ -56,6 +56,9 @@ fn l16_an_account_is_named_by_what_it_counts() {
         shape(ShapeDraft::Rate { window_s: 60, bucket_s: Some(10), weights: None }),
         shape(ShapeDraft::Rate { window_s: 60, bucket_s: None, weights: Some(Weights::Oldest) }),
         shape(ShapeDraft::Rate { window_s: 60, bucket_s: None, weights: Some(Weights::Decay) }),
+        LimitDraft { booking: Some(Booking::Held), ..base() },
+        LimitDraft { strict: Some(true), ..base() },
+        shape(rate(59)),
         zone(None, None),
         zone(Some("Europe/Berlin"), None),
         zone(None, Some(Anchor::DayOfMonth(2))),
@@ -69,12 +72,12 @@ fn l16_an_account_is_named_by_what_it_counts() {
         LimitDraft { measure: Measure::Cost, ..base() },
     ];
     let mut names: BTreeSet<u64> = others.into_iter().map(name_of).collect();
-    assert_eq!(names.len(), 15);
+    assert_eq!(names.len(), 18);
     assert!(names.insert(name_of(base())));
 
     let same = [
         LimitDraft { ceiling: Some(7), ..base() },
-        LimitDraft { strictness: Some(Strictness::Hard), shadow: true, count_denied: true, ..base() },
+        LimitDraft { shadow: true, count_denied: true, ..base() },
         LimitDraft { hold_factor_thousandths: Some(1250), ..base() },
         named("another name", base()),
         shape(ShapeDraft::Rate { window_s: 60, bucket_s: Some(1), weights: Some(Weights::Whole) }),
@@ -99,7 +102,7 @@ fn account_names_do_not_change_between_versions() {
     let names = [
         subject.id().0,
         name_of(rpm(tenant("acme"), 1)),
-        name_of(tpm(tenant("acme"), 1)),
+        name_of(held(tpm(tenant("acme"), 1))),
         name_of(daily(tenant("acme"), Measure::Cost, 1)),
     ];
     assert_eq!(names, KNOWN);

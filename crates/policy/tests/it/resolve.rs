@@ -1,6 +1,8 @@
 //! Which limits bind which call.
 
-use crate::world::{daily, draft, named, of_key, of_project, of_user, pool, rate, rpm, tenant, tpm, with};
+use crate::world::{
+    daily, draft, held, named, of_key, of_project, of_user, pool, rate, rpm, tenant, tpm, with,
+};
 use tollbook_policy::{
     Binding, Call, Catalog, Draft, EstimatorChoice, Hold, LimitDraft, Measure, Meter, MeterPair, Scope,
     Strictness, Subject, USER_ID_MAX, UserTooLong, WhenAway,
@@ -66,7 +68,7 @@ fn b008_an_account_appears_once() {
 #[test]
 fn b229_limits_over_one_account_share_a_leg() {
     let catalog = with(vec![
-        named("soft", LimitDraft { hold_factor_thousandths: Some(2000), ..tpm(tenant("acme"), 100) }),
+        named("soft", LimitDraft { hold_factor_thousandths: Some(2000), ..held(tpm(tenant("acme"), 100)) }),
         named(
             "hard",
             LimitDraft {
@@ -77,7 +79,7 @@ fn b229_limits_over_one_account_share_a_leg() {
         ),
         named(
             "shadow",
-            LimitDraft { shadow: true, hold_factor_thousandths: Some(9000), ..tpm(tenant("acme"), 50) },
+            LimitDraft { shadow: true, hold_factor_thousandths: Some(9000), ..held(tpm(tenant("acme"), 50)) },
         ),
     ]);
     let binding = resolve(&catalog, 1, None, None, "base");

@@ -1,8 +1,8 @@
 //! A small configuration the tests start from.
 
 use tollbook_policy::{
-    Anchor, Catalog, Draft, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Problem, Project,
-    Scope, Secret, Service, ShapeDraft, Subject, Tenant,
+    Anchor, Booking, Catalog, Draft, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Problem,
+    Project, Scope, Secret, Service, ShapeDraft, Subject, Tenant,
 };
 
 pub(crate) fn draft() -> Draft {
@@ -81,6 +81,11 @@ pub(crate) fn quota(period: PeriodKind, zone: Option<&str>, anchor: Option<Ancho
 
 pub(crate) fn rpm(scope: Scope, ceiling: i128) -> LimitDraft {
     LimitDraft::new(scope, Measure::Requests, rate(60), ceiling)
+}
+
+/// A rate on llm_tokens that is booked as held.
+pub(crate) fn held(limit: LimitDraft) -> LimitDraft {
+    LimitDraft { booking: Some(Booking::Held), ..limit }
 }
 
 pub(crate) fn tpm(scope: Scope, ceiling: i128) -> LimitDraft {

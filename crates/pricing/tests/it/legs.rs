@@ -1,9 +1,11 @@
 //! Demands and the legs they become.
 
 use crate::world::{bind, concurrency, daily, fx1, price, rate, used};
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
-use tollbook_ledger::{AMOUNT_MAX, Estimator, Leg, SubjectId};
-use tollbook_policy::{EstimatorChoice, LimitDraft, Measure, Meter, MeterPair, Strictness};
+use tollbook_ledger::{AMOUNT_MAX, Estimator, EstimatorKind, Leg, SubjectId};
+use tollbook_policy::{Booking, EstimatorChoice, LimitDraft, Measure, Meter, MeterPair, Strictness};
 use tollbook_pricing::{
     Asked, Demand, EstimatorIds, FACT_MAX, FIRST_OUTPUT, Family, InputCount, Learned, LegsError, ModelFacts,
     OUTPUT_DEFAULT, Output, Price, PriceDraft, RatesDraft, WEB_SEARCHES_MAX, WEB_SEARCHES_WORST, actuals,
@@ -230,9 +232,19 @@ fn estimators_are_chosen_by_the_limit() {
     let demand = demand(100, Some(50));
     let of = |estimator| one(LimitDraft { estimator, ..rate(Measure::Tokens, 9) }, &demand).estimator;
     let ids = EstimatorIds::new(SubjectId(7), "base");
-    let ema = Estimator::Ema { own: ids.own, prior: ids.prior, first: FIRST_OUTPUT };
-    assert_eq!(of(None), ema);
-    assert_eq!(of(Some(EstimatorChoice::Ema)), ema);
+    let learned = |choice| match of(choice) {
+        Estimator::Learned { kind, own, prior, first: FIRST_OUTPUT } => (kind, own, prior),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(learned(Some(EstimatorChoice::Ema)), (EstimatorKind::Ema, ids.own, ids.prior));
+    // What is planned is forecast unless the limit says otherwise; what is held takes the plain mean.
+    assert_eq!(learned(None).0, EstimatorKind::Forecast);
+    let held = LimitDraft { booking: Some(Booking::Held), ..rate(Measure::Tokens, 9) };
+    assert!(matches!(one(held, &demand).estimator, Estimator::Learned { kind: EstimatorKind::Ema, .. }));
+    let choices =
+        [EstimatorChoice::Ema, EstimatorChoice::RecentMean, EstimatorChoice::P95, EstimatorChoice::Forecast];
+    let states: BTreeSet<_> = choices.into_iter().map(|choice| learned(Some(choice)).1).collect();
+    assert_eq!(states.len(), 4, "every kind has a state of its own");
     assert_eq!(of(Some(EstimatorChoice::Capped)), Estimator::Capped);
     assert_eq!(of(Some(EstimatorChoice::Constant(8))), Estimator::Constant { output: 8 });
     // a pool takes the output from the tenant's receipt

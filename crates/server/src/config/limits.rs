@@ -73,6 +73,11 @@ pub(super) fn draft(
             file::Booking::Held => policy::Booking::Held,
             file::Booking::Forecast => policy::Booking::Forecast,
         }),
+        strict: limit.strict,
+        charge: limit.charge.map(|given| match given {
+            file::Charge::Start => policy::ChargeAt::Start,
+            file::Charge::Stream => policy::ChargeAt::Stream,
+        }),
     })
 }
 
@@ -188,23 +193,26 @@ fn estimator(
     path: &str,
     given: &file::Estimator,
 ) -> Option<policy::EstimatorChoice> {
-    match (given.kind, given.output) {
-        (file::EstimatorKind::Ema, None) => Some(policy::EstimatorChoice::Ema),
-        (file::EstimatorKind::Capped, None) => Some(policy::EstimatorChoice::Capped),
-        (file::EstimatorKind::Constant, Some(output)) => Some(policy::EstimatorChoice::Constant(output)),
+    let choice = match (given.kind, given.output) {
+        (file::EstimatorKind::Constant, Some(output)) => {
+            return Some(policy::EstimatorChoice::Constant(output));
+        }
         (file::EstimatorKind::Constant, None) => {
             mistakes.add(path, "constant needs `output`");
-            None
+            return None;
         }
-        (file::EstimatorKind::Ema | file::EstimatorKind::Capped, Some(_)) => {
-            mistakes.add_with_help(
-                format!("{path}.output"),
-                "output has a meaning for constant alone",
-                "remove it",
-            );
-            None
-        }
+        (file::EstimatorKind::Ema, _) => policy::EstimatorChoice::Ema,
+        (file::EstimatorKind::RecentMean, _) => policy::EstimatorChoice::RecentMean,
+        (file::EstimatorKind::P95, _) => policy::EstimatorChoice::P95,
+        (file::EstimatorKind::Capped, _) => policy::EstimatorChoice::Capped,
+        (file::EstimatorKind::Forecast, _) => policy::EstimatorChoice::Forecast,
+    };
+    if given.output.is_some() {
+        let help = "remove it";
+        mistakes.add_with_help(format!("{path}.output"), "output has a meaning for constant alone", help);
+        return None;
     }
+    Some(choice)
 }
 
 /// The pair of meters a file gives.

@@ -220,12 +220,16 @@ fn timeouts(mistakes: &mut Mistakes, given: &file::Timeouts) -> gateway::Timeout
     }
 }
 
+/// Longest pause between two batches of progress.
+const FLUSH_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// How calls are booked.
 pub(super) fn calls(mistakes: &mut Mistakes, given: &file::Calls) -> Settings {
     let spans = [
         ("door_life", given.door_life),
         ("renewed_life", given.renewed_life),
         ("renew_every", given.renew_every),
+        ("flush_every", given.flush_every),
         ("decide_within", given.decide_within),
         ("settle_within", given.settle_within),
     ];
@@ -235,11 +239,19 @@ pub(super) fn calls(mistakes: &mut Mistakes, given: &file::Calls) -> Settings {
     if given.renew_every.0.saturating_mul(2) >= given.renewed_life.0 {
         mistakes.add("calls.renew_every", "must be less than half of `renewed_life`");
     }
+    if given.flush_every.0 > FLUSH_MAX {
+        mistakes.add("calls.flush_every", "must be at most 30 s: a plan dies after a minute");
+    }
     if given.settle_queue_max == 0 {
         mistakes.add("calls.settle_queue_max", "must be at least 1");
     }
     Settings {
-        lives: Lives { door: given.door_life.0, renewed: given.renewed_life.0, every: given.renew_every.0 },
+        lives: Lives {
+            door: given.door_life.0,
+            renewed: given.renewed_life.0,
+            every: given.renew_every.0,
+            flush: given.flush_every.0,
+        },
         settle: SettleBounds {
             queue_max: usize::try_from(given.settle_queue_max).unwrap_or(usize::MAX),
             deadline: given.settle_within.0,

@@ -166,8 +166,16 @@ fn each_limit_that_cannot_be_is_refused() {
             format!("§ {at}.model: there is no model `x`"),
         ),
         (
-            "measure: tokens, window: 1m, booking: §forecast, ceiling: 1",
-            format!("§ {at}.booking: forecast booking is not built yet; leave it out or say held"),
+            "measure: tokens, window: 1h, booking: §forecast, ceiling: 1",
+            format!("§ {at}.booking: cannot be booked by forecast: its window is longer than 60 s"),
+        ),
+        (
+            "measure: tokens, window: 1m, charge: §stream, ceiling: 1",
+            format!("§ {at}.charge: charge has no meaning for anything but a pool's rate on llm_tokens"),
+        ),
+        (
+            "measure: tokens, window: 1m, booking: held, strict: §true, ceiling: 1",
+            format!("§ {at}.strict: strict has no meaning for a limit that is not booked by forecast"),
         ),
         (
             "measure: tokens, window: 1m, when_away: §open, ceiling: 1",

@@ -37,7 +37,7 @@ fn bad_configuration_starts_nothing_and_says_where() {
         (limit("measure: requests, window: 60s, ceiling: -1"), ":8:52:"),
         (limit("measure: requests, window: 60s, period: day, ceiling: 1"), ":8:51:"),
         (limit("measure: requests, ceiling: 1"), ":8:9:"),
-        (limit("measure: tokens, window: 60s, ceiling: 5, booking: forecast"), ":8:62:"),
+        (limit("measure: tokens, window: 61s, ceiling: 5, booking: forecast"), ":8:62:"),
         (limit("measure: requests, window: 60s, ceiling: \"${NOT_SET_ANYWHERE}\""), ":8:52:"),
     ];
     for (text, place) in rows {

@@ -188,8 +188,15 @@ fn write(closed: bool) -> Result<History, String> {
         if id % 4 != 0 {
             let claim = Claim { shard: SHARD, id: ReservationId(id), attempt: 1 };
             let entry = id.to_le_bytes().to_vec();
-            let call =
-                SettleCall { claim, accounts: Vec::new(), actual: vec![1, 9, 9], learn: None, entry, age: 0 };
+            let call = SettleCall {
+                claim,
+                accounts: Vec::new(),
+                actual: vec![1, 9, 9],
+                landed: 0,
+                learn: None,
+                entry,
+                age: 0,
+            };
             wait(engine.settle(&call)).map_err(|error| format!("{error:?}"))?;
             states.insert(engine.dump(SHARD0));
         }
@@ -209,7 +216,8 @@ fn write(closed: bool) -> Result<History, String> {
 fn reserve(engine: &MemoryEngine, id: u128) -> Result<(), String> {
     let most = 1 << 40;
     let legs = vec![rpm("t:rpm", most), tpm("t:tpm", most, 10), daily("t:cost", Measure::Cost, most, 10)];
-    let call = R { id, attempt: 1, life: H, legs, context: b"context".to_vec() }.at(START);
+    let call = R { id, attempt: 1, life: H, legs, context: b"context".to_vec(), profile: Default::default() }
+        .at(START);
     match wait(engine.reserve(&call)) {
         Ok(reply) if matches!(reply.value, Verdict::Admit(_)) => Ok(()),
         other => Err(format!("not admitted: {other:?}")),

@@ -56,6 +56,9 @@ pub(crate) struct Period {
     pub(crate) held: i64,
 }
 
+/// Why the simulation has no forecast account: its auditor keeps books of holds, and a plan is no hold.
+pub(crate) const PLANS: &str = "plans are audited by the ledger's model, not here";
+
 impl Account {
     pub(crate) fn new(measure: Measure, shape: Shape, used: Moment) -> Self {
         let (sides, window) = match shape {
@@ -63,6 +66,7 @@ impl Account {
                 let window = Window::new(buckets, width, weights);
                 (Sides::Rate { window: window.clone(), held: 0 }, Some(window))
             }
+            Shape::Forecast { .. } => panic!("{PLANS}"),
             Shape::Quota => (Sides::Quota(BTreeMap::new()), None),
             Shape::Concurrency => (Sides::Concurrency { held: 0 }, None),
         };

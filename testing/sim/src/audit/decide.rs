@@ -5,7 +5,7 @@ use tollbook_engine::ledger::{
 };
 
 use super::Auditor;
-use super::books::{Account, Live, LiveLeg, Sides, amount, until};
+use super::books::{Account, Live, LiveLeg, PLANS, Sides, amount, until};
 
 /// Longest likely wait behind holds on an account without a window.
 const LIKELY_MAX: Micros = 60_000_000;
@@ -158,7 +158,7 @@ impl Auditor {
         let guess = match leg.estimator {
             Estimator::Capped => leg.cap,
             Estimator::Constant { output } => output,
-            Estimator::Ema { own, prior, first } => {
+            Estimator::Learned { own, prior, first, .. } => {
                 if !planned.learners.contains(&(own, prior)) {
                     planned.learners.push((own, prior));
                 }
@@ -180,6 +180,7 @@ impl Auditor {
 /// Bucket, or start and end of the period.
 fn place(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<&LiveLeg>) -> Option<(u64, u64)> {
     match leg.shape {
+        Shape::Forecast { .. } => panic!("{PLANS}"),
         Shape::Concurrency => Some((0, 0)),
         Shape::Rate { width, .. } => {
             let carried = old.filter(|old| old.measure == Measure::Requests).map(|old| old.place);
@@ -222,6 +223,7 @@ fn why(
         return Why::TooLarge;
     }
     match leg.shape {
+        Shape::Forecast { .. } => panic!("{PLANS}"),
         Shape::Concurrency => Why::Likely { most: LIKELY_MAX },
         Shape::Quota => {
             let left = until(now, standing.end);

@@ -72,9 +72,16 @@ pub struct Limit {
     /// Quota: what a limit that is added in mid-period starts from.
     #[serde(default)]
     pub opening: Option<Opening>,
-    /// Rate: how llm_tokens are booked. `forecast` is not built yet.
+    /// Rate on llm_tokens: how they are booked. `forecast` where a tenant's limit is soft, its window at most 60 s and
+    /// nothing is said of its buckets; else `held`.
     #[serde(default)]
     pub booking: Option<Booking>,
+    /// Forecast: no burst, however placed, passes the ceiling; costs a second of the window.
+    #[serde(default)]
+    pub strict: Option<bool>,
+    /// Pool's rate on llm_tokens: when the provider counts a call; `start` if absent.
+    #[serde(default)]
+    pub charge: Option<Charge>,
 }
 
 /// What is counted.
@@ -224,6 +231,12 @@ pub struct Estimator {
 pub enum EstimatorKind {
     /// Twice a moving mean of what this key and model used.
     Ema,
+    /// The mean of what they used in the last ten full minutes.
+    RecentMean,
+    /// What 95 of their last 100 calls did not exceed.
+    P95,
+    /// Twice a slow mean, moved too by a stream that outgrows it.
+    Forecast,
     /// The call's output cap.
     Capped,
     /// A fixed number.
@@ -246,6 +259,16 @@ pub enum Opening {
 pub enum Booking {
     /// Held until the call ends.
     Held,
-    /// Planned over the seconds in which they will stream. Not built yet.
+    /// Planned into the seconds in which they will stream; plan gives way to fact every two seconds.
     Forecast,
+}
+
+/// When a provider counts a call against its limit on us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Charge {
+    /// As it is admitted, by the cap it asks for; what most do. Booked as held.
+    Start,
+    /// As it streams. Booked by forecast.
+    Stream,
 }

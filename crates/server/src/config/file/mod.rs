@@ -259,6 +259,8 @@ pub struct Calls {
     pub renewed_life: Span,
     /// Pause between two renewals; less than half of `renewed_life`.
     pub renew_every: Span,
+    /// Pause between two batches that tell limits booked by forecast how streams go; 30 s at most.
+    pub flush_every: Span,
     /// Longest a decision may take; after it the book counts as away.
     pub decide_within: Span,
     /// Longest one settlement may take; after it, it is repeated.
@@ -275,6 +277,7 @@ impl Default for Calls {
             door_life: Span::from_secs(15),
             renewed_life: Span::from_secs(60),
             renew_every: Span::from_secs(5),
+            flush_every: Span::from_secs(2),
             decide_within: Span::from_millis(500),
             settle_within: Span::from_secs(2),
             settle_queue_max: 16_384,

@@ -1,0 +1,481 @@
+//! The seconds of a forecast account: what landed in those that have passed, what is planned in those ahead.
+//!
+//! Invariants: `past` is the sum over the window and the second before it, `ahead` the sum over the seconds planned;
+//! together at most 2^53 − 1. Reading does not write: [`Track::at`] says where a time falls, the other reads take that.
+//! Before a write comes [`Track::advance`]. A second ahead turns into a past one by the clock alone, so a plan that
+//! nobody replaces is gone from every window [`FORECAST_AHEAD`] seconds and one window later.
+//! When the clock steps back: by more than two windows the track restarts at the new time, with what was in the window
+//! in the current second and no plan; by less it stands still.
+
+use crate::command::{Leg, Profile};
+use crate::event::{GatewayRow, HeldLeg};
+use crate::units::{
+    AMOUNT_MAX, FORECAST_AHEAD, FORECAST_WINDOW_MAX, Micros, PROGRESS_GATEWAYS_MAX, PROGRESS_REMEMBER,
+    SECOND, signed,
+};
+
+/// Cells of the ring: a power of two, at least window + 1 + [`FORECAST_AHEAD`] + 1.
+const CELLS: usize = 128;
+/// Seconds in which a decision looks for the fullest window: the current one and those that a plan reaches.
+const LOOKS: usize = FORECAST_AHEAD as usize;
+/// Seconds that hold a call's planned output.
+pub(super) const PLANNED: usize = FORECAST_AHEAD as usize + 1;
+/// Seconds a decision can see: window and oldest second, the current one and those ahead, and as many moved on.
+const SEEN: usize = FORECAST_WINDOW_MAX as usize + 2 * PLANNED + LOOKS;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Track {
+    /// By second modulo [`CELLS`]; `None`: all zero.
+    cells: Option<Box<[u64; CELLS]>>,
+    /// The last second written at.
+    last: u64,
+    past: u64,
+    ahead: u64,
+    window: u8,
+    strict: bool,
+    gateways: Vec<GatewayRow>,
+}
+
+/// Where a time falls on a track.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) second: u64,
+    /// What is left of the second; all of it while standing still.
+    left: Micros,
+    restart: bool,
+}
+
+/// How one call would land on a forecast account: input now, output in the seconds to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub(crate) input: u64,
+    /// Output that has landed by the end of the current second, and of each one after it.
+    by: [u64; PLANNED],
+    /// An amount already posted that changes in the same step (L18): the second and the difference.
+    moved: (u64, i64),
+}
+
+/// The window now, and the fullest window of those to come, without and with a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fullest {
+    pub(crate) now: u64,
+    pub(crate) without: u64,
+    pub(crate) with: u64,
+}
+
+/// What of a batch of progress found no place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Misplaced {
+    /// Differences for seconds that have left, or are too far ahead.
+    pub(crate) outside: u64,
+    /// Amounts that would have made a second negative.
+    pub(crate) below: u64,
+    pub(crate) saturated: bool,
+}
+
+impl Track {
+    /// The window is bounded by the shape check; a damaged log gets the nearest that can be.
+    pub(crate) fn new(window: u8, strict: bool) -> Self {
+        let window = window.clamp(1, FORECAST_WINDOW_MAX);
+        Self { cells: None, last: 0, past: 0, ahead: 0, window, strict, gateways: Vec::new() }
+    }
+
+    pub(crate) fn shape(&self) -> (u8, bool) {
+        (self.window, self.strict)
+    }
+
+    pub(crate) fn at(&self, now: Micros) -> At {
+        let at = At::fresh(now);
+        if at.second >= self.last {
+            return at;
+        }
+        if self.last - at.second > 2 * u64::from(self.window) {
+            return At { restart: true, ..at };
+        }
+        At { second: self.last, left: SECOND, restart: false }
+    }
+
+    /// Something is posted or planned at a time.
+    #[inline]
+    pub(crate) fn is_busy(&self, at: At) -> bool {
+        self.past + self.ahead > 0 && (at.second == self.last || self.newest(at).is_some())
+    }
+
+    pub(crate) fn restarts(&self, now: Micros) -> bool {
+        self.at(now).restart
+    }
+
+    /// What may be used of a ceiling: with headroom 10/1024 is left for uncertainty. An empty account needs none, nor does
+    /// one whose oldest second counts whole.
+    #[inline]
+    pub(crate) fn usable(ceiling: u64, headroom: bool) -> u64 {
+        // Ceilings of forecast accounts are small enough; of others nothing is left over.
+        if headroom { ceiling - ceiling.saturating_mul(10) / 1024 } else { ceiling }
+    }
+
+    /// The window at a time, and the fullest of those to come.
+    pub(crate) fn standing(&self, at: At) -> Fullest {
+        self.fullest(at, &Flow::NOTHING)
+    }
+
+    /// The fullest of the windows that end with the current second and with each one a plan reaches.
+    pub(crate) fn fullest(&self, at: At, flow: &Flow) -> Fullest {
+        let mut seen = [0; SEEN];
+        self.view(at, flow, &mut seen);
+        let (mut now, mut without, mut with) = (0, 0, 0);
+        self.windows(&seen, 0, at.left, flow, |step, existing, added| {
+            if step == 0 {
+                now = existing;
+            }
+            without = without.max(existing);
+            with = with.max(existing.saturating_add(added));
+            true
+        });
+        Fullest { now, without, with }
+    }
+
+    /// Seconds after which the call fits below `ceiling` if nothing else comes: the first at which every window does.
+    pub(crate) fn wait(&self, at: At, flow: &Flow, ceiling: u64) -> Option<u64> {
+        let mut seen = [0; SEEN];
+        self.view(at, flow, &mut seen);
+        (1..=PLANNED + usize::from(self.window)).find_map(|moved| {
+            let busy = seen.iter().skip(moved).any(|amount| *amount > 0);
+            let usable = Self::usable(ceiling, busy && !self.strict);
+            let fits = moved < SEEN
+                && self.windows(&seen, moved, at.left, flow, |_, existing, added| {
+                    existing.saturating_add(added) <= usable
+                });
+            fits.then_some(moved as u64)
+        })
+    }
+
+    /// Calls `each` with every window's number of seconds ahead, what is there, and what the call would add, until it
+    /// says no; `moved` seconds from now.
+    fn windows(
+        &self,
+        seen: &[u64; SEEN],
+        moved: usize,
+        left: Micros,
+        flow: &Flow,
+        mut each: impl FnMut(usize, u64, u64) -> bool,
+    ) -> bool {
+        let window = usize::from(self.window);
+        let amount = |index: usize| seen.get(index).copied().unwrap_or(0);
+        // Index 0 is the oldest second, still partly inside the window that ends now.
+        let mut sum: u64 = seen.iter().skip(moved + 1).take(window).sum();
+        for step in 0..LOOKS {
+            let oldest = amount(moved + step);
+            let inside = if self.strict { oldest } else { part(oldest, left) };
+            let added = flow.within(step, window);
+            if !each(step, sum + inside, added) {
+                return false;
+            }
+            sum = (sum + amount(moved + step + window + 1)).saturating_sub(amount(moved + step + 1));
+        }
+        true
+    }
+
+    /// The seconds from the oldest one inside the window on, as a decision at a time sees them.
+    fn view(&self, at: At, flow: &Flow, seen: &mut [u64; SEEN]) {
+        let window = u64::from(self.window);
+        if self.past + self.ahead > 0 {
+            let oldest = at.second.wrapping_sub(window);
+            let seconds = (0..).map(|step| oldest.wrapping_add(step));
+            for (second, amount) in seconds.zip(seen.iter_mut().take(usize::from(self.window) + PLANNED)) {
+                *amount = self.read(at, second);
+            }
+        }
+        let (second, change) = flow.moved;
+        if change != 0
+            && let Some(index) =
+                (second + window).checked_sub(at.second).and_then(|i| usize::try_from(i).ok())
+            && let Some(amount) = seen.get_mut(index)
+        {
+            *amount = amount.saturating_add_signed(change);
+        }
+    }
+
+    fn read(&self, at: At, second: u64) -> u64 {
+        if at.restart {
+            return if second == at.second { self.past } else { 0 };
+        }
+        self.cell(second)
+    }
+
+    #[inline]
+    fn is_kept(&self, second: u64) -> bool {
+        let oldest = self.last.saturating_sub(u64::from(self.window));
+        (oldest..=self.last.saturating_add(u64::from(FORECAST_AHEAD))).contains(&second)
+    }
+
+    #[inline]
+    fn cell(&self, second: u64) -> u64 {
+        match &self.cells {
+            Some(cells) if self.is_kept(second) => cells.get(index(second)).copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    fn set(&mut self, second: u64, amount: u64) {
+        if self.cells.is_none() && amount == 0 {
+            return;
+        }
+        let cells = self.cells.get_or_insert_with(|| Box::new([0; CELLS]));
+        if let Some(cell) = cells.get_mut(index(second)) {
+            *cell = amount;
+        }
+    }
+
+    /// Make the second of `now` the last one; true if the track had to restart.
+    pub(crate) fn advance(&mut self, now: Micros) -> bool {
+        let at = self.at(now);
+        if at.second == self.last {
+            return false;
+        }
+        let (window, reach) = (u64::from(self.window), u64::from(FORECAST_AHEAD));
+        if at.restart || at.second - self.last > window + reach {
+            let kept = if at.restart { self.past } else { 0 };
+            self.cells = None;
+            (self.last, self.past, self.ahead) = (at.second, kept, 0);
+            self.set(at.second, kept);
+            return kept > 0;
+        }
+        for second in self.last + 1..=at.second {
+            let leaves = second.checked_sub(window + 1).map_or(0, |oldest| self.cell(oldest));
+            let lands = self.cell(second);
+            self.past = (self.past + lands).saturating_sub(leaves);
+            self.ahead = self.ahead.saturating_sub(lands);
+            self.last = second;
+            self.set(second + reach, 0);
+        }
+        false
+    }
+
+    /// Add to a second, never below zero; what could not be added. The track has been advanced.
+    fn add(&mut self, second: u64, amount: i64) -> u64 {
+        if !self.is_kept(second) {
+            return amount.unsigned_abs();
+        }
+        let cell = self.cell(second);
+        let room = AMOUNT_MAX.saturating_sub(self.past + self.ahead);
+        let wanted = amount.unsigned_abs();
+        let done = if amount < 0 { wanted.min(cell) } else { wanted.min(room) };
+        let side = if second > self.last { &mut self.ahead } else { &mut self.past };
+        if amount < 0 {
+            *side -= done;
+            self.set(second, cell - done);
+        } else {
+            *side += done;
+            self.set(second, cell + done);
+        }
+        wanted - done
+    }
+
+    /// Write an admitted call: its input now, its output into the seconds to come. True if an amount was cut.
+    pub(crate) fn plan(&mut self, flow: &Flow) -> bool {
+        let mut cut = self.add(self.last, signed(flow.input));
+        for (second, planned) in (self.last..).zip(flow.output()).filter(|(_, planned)| *planned > 0) {
+            cut += self.add(second, signed(planned));
+        }
+        cut > 0
+    }
+
+    /// Change the second that took a call's input, while it is in the window; what found no place.
+    pub(crate) fn correct(&mut self, second: u64, amount: i64) -> u64 {
+        if second > self.last {
+            return amount.unsigned_abs();
+        }
+        self.add(second, amount)
+    }
+
+    /// A batch of a gateway is new: it has a larger number than the one before.
+    pub(crate) fn is_new(&self, gateway: u64, seq: u64, steady: Micros) -> bool {
+        let known = self.gateways.iter().find(|row| row.gateway == gateway);
+        known.is_none_or(|row| seq > row.seq || is_forgotten(row, steady))
+    }
+
+    /// Apply a batch; the track has been advanced.
+    pub(crate) fn progress(&mut self, base: u64, deltas: &[i64]) -> Misplaced {
+        let mut misplaced = Misplaced::default();
+        let seconds = (0..).map(|step| base.saturating_add(step));
+        for (second, delta) in seconds.zip(deltas.iter().copied()) {
+            if delta == 0 {
+                continue;
+            }
+            if !self.is_kept(second) {
+                misplaced.outside = misplaced.outside.saturating_add(delta.unsigned_abs());
+                continue;
+            }
+            let left = self.add(second, delta);
+            if delta < 0 {
+                misplaced.below = misplaced.below.saturating_add(left);
+            } else {
+                misplaced.saturated |= left > 0;
+            }
+        }
+        misplaced
+    }
+
+    /// Remember a gateway's last batch, and forget the gateways that are silent.
+    pub(crate) fn heard(&mut self, gateway: u64, seq: u64, steady: Micros) {
+        self.gateways.retain(|row| row.gateway != gateway && !is_forgotten(row, steady));
+        if self.gateways.len() >= PROGRESS_GATEWAYS_MAX {
+            let oldest = self.gateways.iter().enumerate().min_by_key(|(_, row)| row.heard);
+            if let Some((index, _)) = oldest {
+                self.gateways.remove(index);
+            }
+        }
+        self.gateways.push(GatewayRow { gateway, seq, heard: steady });
+    }
+
+    /// Time until the account is empty if nothing else comes.
+    pub(crate) fn reset(&self, at: At, now: Micros) -> Micros {
+        let after = u64::from(self.window) + 1;
+        let newest = self.newest(at);
+        newest.map_or(0, |second| second.saturating_add(after).saturating_mul(SECOND).saturating_sub(now))
+    }
+
+    /// The last second with an amount that some window from a time on sees.
+    fn newest(&self, at: At) -> Option<u64> {
+        if self.past + self.ahead == 0 {
+            return None;
+        }
+        let from = at.second.saturating_sub(u64::from(self.window));
+        let to = at.second.saturating_add(u64::from(FORECAST_AHEAD));
+        (from..=to).rev().find(|second| self.read(at, *second) > 0)
+    }
+
+    /// Nothing is in any window from `now` on.
+    pub(crate) fn is_clear(&self, now: Micros) -> bool {
+        self.newest(self.at(now)).is_none()
+    }
+
+    /// What could be taken back out of a second now.
+    pub(crate) fn refundable(&self, at: At, second: u64) -> u64 {
+        if second <= at.second { self.read(at, second) } else { 0 }
+    }
+
+    pub(crate) fn gateways(&self) -> &[GatewayRow] {
+        &self.gateways
+    }
+
+    /// The last second written, and the amounts from the oldest kept second on, without trailing zeros.
+    pub(crate) fn dump(&self, into: &mut Vec<u64>) -> u64 {
+        into.clear();
+        let oldest = self.last.saturating_sub(u64::from(self.window));
+        let seconds = usize::from(self.window) + PLANNED;
+        into.extend((oldest..).take(seconds).map(|second| self.cell(second)));
+        while into.last() == Some(&0) {
+            into.pop();
+        }
+        self.last
+    }
+
+    /// The inverse of [`Track::dump`], on a new track.
+    pub(crate) fn load(&mut self, last: u64, amounts: &[u64], gateways: &[GatewayRow]) {
+        // No later second than engine time can name.
+        self.last = last.min(Micros::MAX / SECOND);
+        let last = self.last;
+        let oldest = last.saturating_sub(u64::from(self.window));
+        let seconds = usize::from(self.window) + PLANNED;
+        for (second, amount) in (oldest..).zip(amounts.iter().take(seconds)) {
+            self.add(second, signed(*amount));
+        }
+        self.gateways.extend(gateways.iter().take(PROGRESS_GATEWAYS_MAX));
+    }
+}
+
+impl At {
+    /// The time so many whole seconds later.
+    pub(crate) fn after(self, seconds: u64) -> Micros {
+        (self.second + seconds + 1).saturating_mul(SECOND).saturating_sub(self.left)
+    }
+
+    /// On an account that nothing was written to.
+    pub(crate) fn fresh(now: Micros) -> Self {
+        Self { second: now / SECOND, left: SECOND - now % SECOND, restart: false }
+    }
+}
+
+impl Flow {
+    pub(crate) const NOTHING: Self = Self { input: 0, by: [0; PLANNED], moved: (0, 0) };
+
+    /// Input at once; output after the time to the first llm_token, at the pace, `output` llm_tokens in all.
+    pub(crate) fn new(at: At, profile: Profile, coefficients: (u64, u64), output: u64) -> Self {
+        let (base, per_output) = coefficients;
+        let (input, pace) = (base.div_ceil(1000), profile.pace());
+        let mut flow = Self { input, ..Self::NOTHING };
+        if per_output == 0 || output == 0 {
+            return flow;
+        }
+        for (ends, by) in (0..).map(|step: u64| at.left + step * SECOND).zip(flow.by.iter_mut()) {
+            let streamed = (ends.saturating_sub(profile.ttft) / pace).min(output);
+            *by = base.saturating_add(per_output.saturating_mul(streamed)).div_ceil(1000) - input;
+        }
+        flow
+    }
+
+    /// As an account that stands still for nobody plans it at its door.
+    pub(crate) fn at_door(now: Micros, profile: Profile, coefficients: (u64, u64), output: u64) -> Self {
+        Self::new(At::fresh(now), profile, coefficients, output)
+    }
+
+    /// With what an ending attempt changes in the same step.
+    pub(crate) fn moving(self, moved: (u64, i64)) -> Self {
+        Self { moved, ..self }
+    }
+
+    pub(crate) fn of_leg(at: At, profile: Profile, leg: &Leg, output: u64) -> Self {
+        Self::new(at, profile, (leg.base, leg.per_output), output)
+    }
+
+    pub(crate) fn of_held(at: At, profile: Profile, leg: &HeldLeg) -> Self {
+        Self::new(at, profile, (leg.base, leg.per_output), leg.output)
+    }
+
+    /// Output that is planned for the current second and each one after it.
+    pub(crate) fn output(&self) -> impl Iterator<Item = u64> + '_ {
+        let before = core::iter::once(0).chain(self.by);
+        self.by.iter().zip(before).map(|(by, before)| by - before)
+    }
+
+    /// What the call adds to the window that ends `step` seconds from now.
+    #[inline]
+    fn within(&self, step: usize, window: usize) -> u64 {
+        let by = |index: Option<usize>| index.and_then(|index| self.by.get(index)).copied().unwrap_or(0);
+        let input = if step < window { self.input } else { 0 };
+        input + (by(Some(step)) - by(step.checked_sub(window + 1)))
+    }
+}
+
+/// The part of the oldest second's amount still inside the window, rounded up.
+#[inline]
+fn part(amount: u64, left: Micros) -> u64 {
+    if amount == 0 || left >= SECOND {
+        return amount;
+    }
+    let inside = (u128::from(amount) * u128::from(left)).div_ceil(u128::from(SECOND));
+    u64::try_from(inside).unwrap_or(amount)
+}
+
+fn is_forgotten(row: &GatewayRow, steady: Micros) -> bool {
+    row.heard.saturating_add(PROGRESS_REMEMBER) <= steady
+}
+
+#[inline]
+fn index(second: u64) -> usize {
+    usize::try_from(second % CELLS as u64).unwrap_or(0)
+}
+
+/// Equal state: what is kept, not what lies in cells that are no longer read.
+impl PartialEq for Track {
+    fn eq(&self, other: &Self) -> bool {
+        let oldest = self.last.saturating_sub(u64::from(self.window));
+        let seconds = usize::from(self.window) + PLANNED;
+        (self.last, self.window, self.strict) == (other.last, other.window, other.strict)
+            && self.gateways == other.gateways
+            && (oldest..).take(seconds).all(|second| self.cell(second) == other.cell(second))
+    }
+}
+
+impl Eq for Track {}

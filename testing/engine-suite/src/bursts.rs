@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use tollbook_engine::ledger::Measure;
+use tollbook_engine::ledger::{Measure, Profile};
 use tollbook_engine::{Engine, Verdict};
 
 use crate::harness::{Factory, wait};
@@ -58,7 +58,7 @@ fn burst(
                                 life: 15 * S,
                                 legs,
                                 context: Vec::new(),
-                                profile: Default::default(),
+                                profile: Profile::default(),
                             }
                             .at(now)
                         };

@@ -1,6 +1,6 @@
 //! Cases from the field, as far as they are an engine's. Numbers are those of `cases/field-cases.md`.
 
-use tollbook_engine::ledger::{End, Measure, Met};
+use tollbook_engine::ledger::{End, Measure, Met, Profile};
 use tollbook_engine::{SEQ_END, SEQ_LATE, Source};
 
 use crate::harness::Factory;
@@ -17,7 +17,7 @@ fn calls(at: u64, first: u128, count: u128, legs: impl Fn() -> Vec<L>, want: &Wa
                 life: 15 * S,
                 legs: legs(),
                 context: Vec::new(),
-                profile: Default::default(),
+                profile: Profile::default(),
             };
             (at, Do::Reserve(call), want.clone())
         })

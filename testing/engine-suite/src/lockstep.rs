@@ -166,7 +166,7 @@ impl Run {
                     life: S,
                     legs: vec![slots("k:other", 1000)],
                     context: Vec::new(),
-                    profile: Default::default(),
+                    profile: Profile::default(),
                 };
                 self.reserve_with(&call.at(self.harness.now()));
             }
@@ -356,7 +356,7 @@ impl Run {
             base_second: (now / S).saturating_sub(random.below(10)),
             deltas: (0..random.below(20)).map(|_| random.below(60).cast_signed() - 30).collect(),
         };
-        let batches: Vec<Progress> = (0..1 + self.random.below(3)).map(|_| batch(&mut self.random)).collect();
+        let batches: Vec<Progress> = (0..=self.random.below(3)).map(|_| batch(&mut self.random)).collect();
         let call = ProgressCall { shard: SHARD, batches };
         let reply = wait(self.harness.engine().progress(&call)).expect("progress answers");
         self.model.progress(reply.now, &call.batches, &mut Nowhere).expect("the model progresses");
@@ -552,7 +552,7 @@ pub fn l14_firm_hints_are_kept(factory: Factory) {
         let leg = |demand: u64| tpm("k:tpm", 100, demand).window(buckets, width).weights(weights);
         let reserve = |id: u128, demand: u64| {
             let legs = vec![leg(demand)];
-            let call = R { id, attempt: 1, life: D, legs, context: Vec::new(), profile: Default::default() }
+            let call = R { id, attempt: 1, life: D, legs, context: Vec::new(), profile: Profile::default() }
                 .at(harness.now());
             wait(harness.engine().reserve(&call)).expect("reserve answers").value
         };
@@ -608,7 +608,7 @@ pub fn ids_are_used_in_full(factory: Factory) {
         life: M,
         legs: vec![tpm("k:tpm", 1000, 1)],
         context: Vec::new(),
-        profile: Default::default(),
+        profile: Profile::default(),
     };
     let far = [1, 1 << 64, 1 << 127, (1 << 64) | 1];
     for id in far {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollbook_engine::ledger::{AccountId, End, Measure, Micros, ReservationId};
+use tollbook_engine::ledger::{AccountId, End, Measure, Micros, Profile, ReservationId};
 use tollbook_engine::{
     Claim, Cursor, Engine, EngineError, JournalRecord, ReserveCall, SettleCall, Shard, Verdict,
 };
@@ -36,7 +36,7 @@ pub(crate) fn call(id: u128, now: Micros) -> ReserveCall {
         daily(&name(id, "cost"), Measure::Cost, most, cost(id)),
     ];
     let mut call =
-        R { id, attempt: 1, life: H, legs, context: b"context".to_vec(), profile: Default::default() }
+        R { id, attempt: 1, life: H, legs, context: b"context".to_vec(), profile: Profile::default() }
             .at(now);
     call.shard = shard(id);
     call

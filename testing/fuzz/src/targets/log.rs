@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use tempfile::TempDir;
-use tollbook_engine::ledger::{Measure, Micros, ReservationId};
+use tollbook_engine::ledger::{Measure, Micros, Profile, ReservationId};
 use tollbook_engine::{Claim, Engine, SettleCall, Verdict};
 use tollbook_engine_memory::{Clock, MemoryEngine, OpenError, Options};
 use tollbook_engine_suite::legs::{H, R, SHARD, START, daily, rpm, tpm};
@@ -216,7 +216,7 @@ fn write(closed: bool) -> Result<History, String> {
 fn reserve(engine: &MemoryEngine, id: u128) -> Result<(), String> {
     let most = 1 << 40;
     let legs = vec![rpm("t:rpm", most), tpm("t:tpm", most, 10), daily("t:cost", Measure::Cost, most, 10)];
-    let call = R { id, attempt: 1, life: H, legs, context: b"context".to_vec(), profile: Default::default() }
+    let call = R { id, attempt: 1, life: H, legs, context: b"context".to_vec(), profile: Profile::default() }
         .at(START);
     match wait(engine.reserve(&call)) {
         Ok(reply) if matches!(reply.value, Verdict::Admit(_)) => Ok(()),

@@ -6,7 +6,8 @@
 //! seen something, to the last arrival, after which nobody asks any more; the peak is looked for until everything landed.
 //! *Demand* is the same sum as if every call had been admitted. *Utilisation* is the mean of landed ÷ limit over the time
 //! in which demand is at least the limit. A refusal is *false* if the call, as it truly would have run, fitted into every
-//! exact 60 s beside all that the calls admitted before it really use.
+//! exact 60 s beside all that really landed, also of calls admitted later, and beside the false refusals before it: so
+//! many more calls could have been served than were, with perfect knowledge.
 
 use crate::counts::{figure, index, wide};
 use crate::replay::Decision;
@@ -195,6 +196,8 @@ impl Bench<'_> {
                 landing.add(&mut landed, from);
             }
         }
+        let first = landed.first().copied().unwrap_or(0);
+        let lands = Known { from, lands: landed.clone(), now: from, sum: first };
         sum_windows(&mut landed);
         sum_windows(&mut demand);
         // Outside of these steps nothing lands and nothing is asked for.
@@ -209,30 +212,29 @@ impl Bench<'_> {
             }
         }
         sums.looks += quiet;
-        let refusals = self.refusals(from, steps);
+        let refusals = self.refusals(lands);
         sums.false_refused += wide(refusals.iter().filter(|(_, needless)| *needless).count());
         Series { account: 0, limit: self.limit, from: wide(from) * STEP, landed, demand, refusals }
     }
 
     /// Every refusal, and whether the call would have fitted.
-    fn refusals(&self, from: usize, steps: usize) -> Vec<(u64, bool)> {
-        let mut known = Known { from, lands: vec![0; steps], now: from, sum: 0 };
+    fn refusals(&self, mut known: Known) -> Vec<(u64, bool)> {
         let mut own = Vec::new();
         let mut refusals = Vec::new();
-        for decision in self.decisions {
+        for decision in self.decisions.iter().filter(|decision| !decision.admitted) {
             let landing = Landing::of(decision, self.counted);
             known.advance(landing.input_at);
-            if decision.admitted {
+            let needless = known.has_room(&landing, self.limit, &mut own);
+            if needless {
                 known.add(&landing);
-            } else {
-                refusals.push((decision.arrival, known.has_room(&landing, self.limit, &mut own)));
             }
+            refusals.push((decision.arrival, needless));
         }
         refusals
     }
 }
 
-/// What the calls admitted so far let land, now and later.
+/// What lands at each step, before and after `now`.
 struct Known {
     /// Number of the first step.
     from: usize,
@@ -267,9 +269,6 @@ impl Known {
 
     /// A call fits in every window that it touches.
     fn has_room(&self, landing: &Landing, limit: u64, own: &mut Vec<u64>) -> bool {
-        if landing.input.saturating_add(landing.output) > limit {
-            return false;
-        }
         own.clear();
         own.resize(landing.end() - self.now + WINDOW_STEPS, 0);
         landing.add(own, self.now);
@@ -363,6 +362,8 @@ fn sum_windows(steps: &mut [u64]) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000;
@@ -408,6 +409,56 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Every look of any calls, and every refusal, by definition.
+        #[test]
+        fn looks_and_refusals_are_those_of_the_definition(
+            calls in prop::collection::vec((0_u64..40, 0_u64..40, any::<bool>(), 0_u64..60, 0_u64..60, 0_u64..900_000), 1..9),
+            limit in 20_u64..200,
+        ) {
+            let mut now = 0;
+            let mut calls: Vec<Decision> = calls
+                .into_iter()
+                .map(|(seconds, quarters, admitted, input, output, pace)| {
+                    now += seconds * SECOND + quarters * 50_000;
+                    call(now, admitted, input, output, pace)
+                })
+                .collect();
+            let series = judge(&calls, &[limit], Counted::Both).series;
+            let window = |calls: &[Decision], time: u64| {
+                let before = time.checked_sub(60 * SECOND);
+                let gone = before.map_or(0, |before| landed_by(calls, before, Counted::Both));
+                landed_by(calls, time, Counted::Both) - gone
+            };
+            for (step, landed) in series.landed.iter().enumerate() {
+                prop_assert_eq!(*landed, window(&calls, series.from + step as u64 * STEP));
+            }
+            // A refusal is false if with it no look is over that it touches; then it takes its room.
+            let mut judged = series.refusals.iter();
+            for at in 0..calls.len() {
+                if calls[at].admitted {
+                    continue;
+                }
+                let refused = calls[at];
+                calls[at].admitted = true;
+                let looks = (0..series.landed.len() as u64).map(|step| series.from + step * STEP);
+                let fits = looks
+                    .filter(|time| touches(&refused, *time))
+                    .all(|time| window(&calls, time) <= limit);
+                let Some((_, needless)) = judged.next() else { panic!("a refusal is missing") };
+                prop_assert_eq!(*needless, fits, "{:?} of {:?}", refused, calls);
+                calls[at].admitted = fits;
+            }
+        }
+    }
+
+    /// The look lies between the call's arrival and the last one whose window has something of it.
+    fn touches(call: &Decision, time: u64) -> bool {
+        let last = if call.output == 0 { call.arrival } else { call.start + call.pace * (call.output - 1) };
+        let looks = last.max(call.arrival).div_ceil(STEP) * STEP + 60 * SECOND;
+        (call.arrival..looks).contains(&time)
+    }
+
     #[test]
     fn shares_are_of_the_time_between_warm_up_and_the_last_arrival() {
         // From 180 s to 240 s exactly 105 % of the limit, then nothing, to the last arrival at 360 s.
@@ -444,8 +495,14 @@ mod tests {
         let streaming = call(0, true, 0, 600, 90_000);
         assert_eq!(judged(&[streaming, call(STEP, false, 401, 0, 0)]), [false]);
         assert_eq!(judged(&[streaming, call(STEP, false, 400, 0, 0)]), [true]);
-        // A call above the limit never fits.
-        assert_eq!(judged(&[call(0, false, 500, 501, 1_000_000)]), [false]);
+        // So does a call that was admitted later, and a refusal that was false itself.
+        let small = call(second, false, 400, 0, 0);
+        assert_eq!(judged(&[small, call(2 * second, true, 601, 0, 0)]), [false]);
+        assert_eq!(judged(&[full, small, call(second, false, 1, 0, 0)]), [true, false]);
+        assert_eq!(judged(&[full, small, call(7 * second, false, 600, 0, 0)]), [true, true]);
+        // A call above the limit fits if it streams for long enough.
+        assert_eq!(judged(&[call(0, false, 500, 501, 10_000)]), [false]);
+        assert_eq!(judged(&[call(0, false, 500, 501, 1_000_000)]), [true]);
     }
 
     #[test]

@@ -13,8 +13,10 @@ pub mod make;
 pub mod offer;
 pub mod random;
 pub mod replay;
+pub mod report;
 pub mod settings;
 pub mod table;
+mod teller;
 pub mod trace;
 
 pub use judge::{Counted, Figures, judge};

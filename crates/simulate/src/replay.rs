@@ -1,21 +1,25 @@
 //! Offers calls to the real book on virtual time.
 //!
 //! Each call is reserved when it arrives; an admitted one streams at its pace and is settled with the truth when its last
-//! llm_token has landed. A refused call is gone: nobody asks again. Ends come before arrivals of the same instant.
+//! llm_token has landed. On a forecast account the streams are told of every two seconds, as a gateway does. A refused
+//! call is gone: nobody asks again. At one instant ends come first, then what is told, then arrivals.
 //! Invariant: every verb is answered as the ledger answers a call that was booked and not yet ended; any other answer is
 //! an error, never a figure.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use tollbook_ledger::units::PROGRESS_ACCOUNTS_MAX;
 use tollbook_ledger::{
-    Book, Event, Full, Log, Met, Micros, Refusal, ReservationId, Reserve, SECOND, Settle, Verdict,
+    Book, Event, Full, Growth, Log, Met, Micros, Profile, Refusal, Renew, Renewed, ReservationId, Reserve,
+    SECOND, Settle, Verdict,
 };
 
 use crate::counts::{index, wide};
 use crate::limits::Limits;
 use crate::offer::{Call, Offer};
-use crate::settings::{Place, Settings};
+use crate::settings::{Booking, Place, Settings};
+use crate::teller::Teller;
 
 /// Book time of the trace's beginning: a full minute.
 const START: Micros = 1_800_000_000 * SECOND;
@@ -63,7 +67,7 @@ pub enum ReplayError {
 }
 
 /// Throws events away: a simulation is not recovered.
-struct NoLog;
+pub(crate) struct NoLog;
 
 impl Log for NoLog {
     fn append(&mut self, _: &Event<'_>) -> Result<(), Full> {
@@ -80,14 +84,15 @@ pub fn replay(
 ) -> Result<Replay, ReplayError> {
     let mut run = Run::new(offer, settings, limits);
     for (number, call) in offer.calls.iter().enumerate() {
-        run.end_until(call.arrival)?;
+        run.go_to(START.saturating_add(call.arrival))?;
         run.arrive(number, call)?;
         if number.is_multiple_of(ROUND) {
-            run.forget(call.arrival).map_err(|refusal| ReplayError::Refused { call: number, refusal })?;
+            let forgotten = run.book.prune(START.saturating_add(call.arrival), PRUNE_MAX, &mut NoLog);
+            forgotten.map_err(|refusal| ReplayError::Refused { call: number, refusal })?;
             progress(number);
         }
     }
-    run.end_until(Micros::MAX)?;
+    run.go_to(Micros::MAX)?;
     progress(offer.calls.len());
     Ok(Replay { decisions: run.decisions })
 }
@@ -97,8 +102,10 @@ struct Run<'a> {
     settings: &'a Settings,
     limits: &'a Limits,
     book: Book,
-    /// Ends of live streams, soonest first.
+    /// Engine time at which live streams end, soonest first.
     ends: BinaryHeap<Reverse<(Micros, usize)>>,
+    /// Of a forecast booking.
+    teller: Option<Teller>,
     model_cap: u64,
     reserve: Reserve,
     settle: Settle,
@@ -108,22 +115,17 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(offer: &'a Offer, settings: &'a Settings, limits: &'a Limits) -> Self {
         let longest = offer.calls.iter().map(|call| call.output).max().unwrap_or(0);
-        let id = ReservationId(0);
+        let (id, profile) = (ReservationId(0), Profile::default());
+        let legs = vec![settings.leg()];
         Self {
             offer,
             settings,
             limits,
             book: Book::new(),
             ends: BinaryHeap::new(),
+            teller: matches!(settings.booking, Booking::Forecast { .. }).then(|| Teller::new(START)),
             model_cap: longest.max(MODEL_CAP_MIN),
-            reserve: Reserve {
-                id,
-                attempt: 0,
-                life: LIFE,
-                profile: tollbook_ledger::Profile::default(),
-                legs: vec![settings.leg()],
-                context: Vec::new(),
-            },
+            reserve: Reserve { id, attempt: 0, life: LIFE, profile, legs, context: Vec::new() },
             settle: Settle { id, attempt: 0, actual: vec![0], landed: 0, learn: None },
             decisions: Vec::with_capacity(offer.calls.len()),
         }
@@ -133,28 +135,32 @@ impl<'a> Run<'a> {
         let account = self.limits.account(call.key);
         let now = START.saturating_add(call.arrival);
         let place = Place { now, account, ceiling: self.limits.ceiling(account), model_cap: self.model_cap };
-        self.reserve.id = ReservationId(u128::from(wide(number)) + 1);
+        self.reserve.id = id(number);
+        self.reserve.profile = self.teller.as_ref().map_or_else(Profile::default, Teller::profile);
         for leg in &mut self.reserve.legs {
             self.settings.fill(leg, call, &place);
         }
         let verdict = self.book.reserve(now, &self.reserve, &mut NoLog);
         let verdict = verdict.map_err(|refusal| ReplayError::Refused { call: number, refusal })?;
         let (admitted, expected) = match &verdict {
-            Verdict::Admit(receipt) => (true, receipt.legs.first().map_or(0, |leg| leg.expected)),
-            Verdict::Deny(denial) => (false, denial.binding.demand),
-            other => {
-                return Err(ReplayError::Answer { call: number, answer: format!("{other:?}") });
+            Verdict::Admit(receipt) => {
+                (receipt.legs.first(), receipt.legs.first().map_or(0, |leg| leg.expected))
             }
+            Verdict::Deny(denial) => (None, denial.binding.demand),
+            other => return Err(ReplayError::Answer { call: number, answer: format!("{other:?}") }),
         };
-        if admitted {
-            self.ends.push(Reverse((call.end(), number)));
+        if let Some(receipt) = admitted {
+            self.ends.push(Reverse((START.saturating_add(call.end()), number)));
+            if let (Some(teller), Some(leg)) = (&mut self.teller, self.reserve.legs.first()) {
+                teller.admitted(now, number, leg, receipt.output);
+            }
         }
         self.decisions.push(Decision {
             id: wide(number),
             arrival: call.arrival,
             key: call.key,
             account,
-            admitted,
+            admitted: admitted.is_some(),
             start: call.arrival.saturating_add(call.first),
             pace: call.pace,
             input: call.input,
@@ -164,31 +170,74 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Settles every stream that has ended by then.
-    fn end_until(&mut self, until: Micros) -> Result<(), ReplayError> {
-        while let Some(Reverse((end, number))) = self.ends.peek().copied() {
-            if end > until {
-                break;
+    /// Does what happens up to an engine time, that included: streams end, and are told of.
+    fn go_to(&mut self, until: Micros) -> Result<(), ReplayError> {
+        loop {
+            let end = self.ends.peek().map(|Reverse(end)| *end);
+            let tells = self.teller.as_ref().and_then(Teller::next).filter(|tells| *tells <= until);
+            match (end, tells) {
+                (Some((end, number)), tells) if end <= until && tells.is_none_or(|tells| end <= tells) => {
+                    self.ends.pop();
+                    self.end(end, number)?;
+                }
+                (_, Some(tells)) => self.tell(tells)?,
+                _ => return Ok(()),
             }
-            self.ends.pop();
-            let Some(call) = self.offer.calls.get(number) else { continue };
-            self.settle.id = ReservationId(u128::from(wide(number)) + 1);
-            self.settle.learn = Some(call.output);
-            for actual in &mut self.settle.actual {
-                *actual = self.settings.counted.of(call.input, call.output);
+        }
+    }
+
+    fn end(&mut self, now: Micros, number: usize) -> Result<(), ReplayError> {
+        let Some(call) = self.offer.calls.get(number) else { return Ok(()) };
+        if let Some(teller) = &mut self.teller {
+            teller.ended(now, number, call, START.saturating_add(call.arrival));
+        }
+        self.settle.id = id(number);
+        (self.settle.landed, self.settle.learn) = (call.output, Some(call.output));
+        for actual in &mut self.settle.actual {
+            *actual = self.settings.counted.of(call.input, call.output);
+        }
+        let settled = self.book.settle(now, &self.settle, &mut NoLog);
+        match settled.map_err(|refusal| ReplayError::Refused { call: number, refusal })?.before {
+            Met::Held => Ok(()),
+            met => Err(ReplayError::Answer { call: number, answer: format!("{met:?}") }),
+        }
+    }
+
+    fn tell(&mut self, now: Micros) -> Result<(), ReplayError> {
+        let Some(teller) = &mut self.teller else { return Ok(()) };
+        let seen = |number: usize| {
+            let call = self.offer.calls.get(number);
+            call.map_or((0, now), |call| {
+                let arrival = START.saturating_add(call.arrival);
+                (call.streamed(now.saturating_sub(START)), arrival.saturating_add(call.first))
+            })
+        };
+        for (number, output) in teller.look(now, seen) {
+            let renew = Renew {
+                id: id(number),
+                attempt: 0,
+                life: LIFE,
+                sent: true,
+                growth: Growth::Unchanged,
+                outgrown: Some(output),
+            };
+            let renewed = self.book.renew(now, &renew, &mut NoLog);
+            match renewed.map_err(|refusal| ReplayError::Refused { call: number, refusal })? {
+                Renewed::Held(_) => {}
+                other => return Err(ReplayError::Answer { call: number, answer: format!("{other:?}") }),
             }
-            let settled = self.book.settle(START.saturating_add(end), &self.settle, &mut NoLog);
-            match settled.map_err(|refusal| ReplayError::Refused { call: number, refusal })?.before {
-                Met::Held => {}
-                met => return Err(ReplayError::Answer { call: number, answer: format!("{met:?}") }),
-            }
+        }
+        for batches in teller.batches(now).chunks(PROGRESS_ACCOUNTS_MAX) {
+            let told = self.book.progress(now, batches, &mut NoLog);
+            let call = self.decisions.len();
+            told.map_err(|refusal| ReplayError::Refused { call, refusal })?;
         }
         Ok(())
     }
+}
 
-    fn forget(&mut self, now: Micros) -> Result<(), Refusal> {
-        self.book.prune(START.saturating_add(now), PRUNE_MAX, &mut NoLog).map(|_| ())
-    }
+fn id(number: usize) -> ReservationId {
+    ReservationId(u128::from(wide(number)) + 1)
 }
 
 /// The decisions as CSV, with the names of keys.

@@ -6,9 +6,10 @@
 use core::fmt;
 use core::str::FromStr;
 
+use tollbook_ledger::units::FORECAST_CEILING_MAX;
 use tollbook_ledger::{
-    AccountId, Estimator, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry, Periods, SECOND,
-    Shape, SubjectId, Weights,
+    AMOUNT_MAX, AccountId, Estimator, EstimatorId, EstimatorKind, Hold, Leg, Limit, LimitId, Measure, Micros,
+    OnExpiry, Periods, SECOND, Shape, SubjectId, Weights,
 };
 
 use crate::judge::Counted;
@@ -32,6 +33,11 @@ pub struct Settings {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Booking {
+    /// Input is posted at the door, output is planned into the seconds in which it will land, plan replaced by fact.
+    Forecast {
+        /// The oldest second counts whole.
+        strict: bool,
+    },
     /// The expected demand is held until the call ends, then the truth is posted.
     Held(Window),
 }
@@ -51,7 +57,7 @@ pub enum Window {
 /// Where the expected output comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guess {
-    Ema,
+    Learned(EstimatorKind),
     Capped,
     Constant(u64),
     /// The true output, which no gateway knows.
@@ -66,8 +72,8 @@ pub const FINE: Window = Window::Ring { buckets: 61, width: SECOND, weights: Wei
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            booking: Booking::Held(FINE),
-            estimator: Guess::Ema,
+            booking: Booking::Forecast { strict: false },
+            estimator: Guess::Learned(EstimatorKind::Forecast),
             factor: 1000,
             counted: Counted::default(),
         }
@@ -83,17 +89,18 @@ impl FromStr for Settings {
     type Err = SettingsError;
 
     fn from_str(text: &str) -> Result<Self, SettingsError> {
-        let (mut booking, mut window, mut estimator, mut factor) = (None, None, None, None);
+        let mut given = Given::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let place = match name {
-                "booking" => &mut booking,
-                "window" => &mut window,
-                "estimator" => &mut estimator,
-                "factor" => &mut factor,
+                "booking" => &mut given.booking,
+                "window" => &mut given.window,
+                "estimator" => &mut given.estimator,
+                "factor" => &mut given.factor,
+                "strict" if part == name => &mut given.strict,
                 _ => {
                     return Err(SettingsError(format!(
-                        "'{part}' is no part of a configuration; write booking=, window=, estimator= or factor="
+                        "'{part}' is no part of a configuration; write booking=, window=, estimator=, factor= or strict"
                     )));
                 }
             };
@@ -101,29 +108,40 @@ impl FromStr for Settings {
                 return Err(SettingsError(format!("{name} is given twice")));
             }
         }
-        let given = Given { booking, window, estimator, factor };
         given.settings()
     }
 }
 
 /// The parts of a configuration as they were written.
+#[derive(Default)]
 struct Given<'a> {
     booking: Option<&'a str>,
     window: Option<&'a str>,
     estimator: Option<&'a str>,
     factor: Option<&'a str>,
+    strict: Option<&'a str>,
 }
 
 impl Given<'_> {
     fn settings(&self) -> Result<Settings, SettingsError> {
         let defaults = Settings::default();
-        let booking = match self.booking {
-            None | Some("held") => Booking::Held(self.window.map_or(Ok(FINE), window)?),
-            Some(other) => return Err(SettingsError(format!("booking is held, not '{other}'"))),
+        let refused = |what: &str| Err(SettingsError(what.to_owned()));
+        let (booking, estimator) = match (self.booking, self.window) {
+            (None | Some("forecast"), Some(_)) => return refused("window goes with booking=held"),
+            (None | Some("forecast"), None) => {
+                (Booking::Forecast { strict: self.strict.is_some() }, defaults.estimator)
+            }
+            (Some("held"), _) if self.strict.is_some() => {
+                return refused("strict goes with booking=forecast");
+            }
+            (Some("held"), text) => {
+                (Booking::Held(text.map_or(Ok(FINE), window)?), Guess::Learned(EstimatorKind::Ema))
+            }
+            (Some(other), _) => return refused(&format!("booking is forecast or held, not '{other}'")),
         };
         Ok(Settings {
             booking,
-            estimator: self.estimator.map_or(Ok(defaults.estimator), guess)?,
+            estimator: self.estimator.map_or(Ok(estimator), guess)?,
             factor: self.factor.map_or(Ok(defaults.factor), thousandths)?,
             counted: defaults.counted,
         })
@@ -162,10 +180,19 @@ fn window(text: &str) -> Result<Window, SettingsError> {
     Ok(Window::Ring { buckets, width, weights })
 }
 
+/// Names of the estimators that learn.
+const KINDS: [(&str, EstimatorKind); 4] = [
+    ("forecast", EstimatorKind::Forecast),
+    ("ema", EstimatorKind::Ema),
+    ("recent_mean", EstimatorKind::RecentMean),
+    ("p95", EstimatorKind::P95),
+];
+
 fn guess(text: &str) -> Result<Guess, SettingsError> {
     let constant = text.strip_prefix("constant:").and_then(|number| number.parse().ok());
+    let kind = KINDS.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
     match (text, constant) {
-        ("ema", _) => Ok(Guess::Ema),
+        _ if kind.is_some() => Ok(kind.map_or(Guess::None, Guess::Learned)),
         ("capped", _) => Ok(Guess::Capped),
         ("perfect", _) => Ok(Guess::Perfect),
         ("none", _) => Ok(Guess::None),
@@ -194,9 +221,14 @@ impl fmt::Display for Settings {
     /// Short, and enough to tell configurations apart.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.booking {
-            Booking::Held(window) => write!(f, "held {window}")?,
+            Booking::Held(window) => write!(f, "held {window} {}", self.estimator)?,
+            Booking::Forecast { strict } => {
+                f.write_str(if strict { "forecast strict" } else { "forecast" })?;
+                if self.estimator != Guess::Learned(EstimatorKind::Forecast) {
+                    write!(f, " {}", self.estimator)?;
+                }
+            }
         }
-        write!(f, " {}", self.estimator)?;
         if self.factor != 1000 {
             let number = format!("{}.{:03}", self.factor / 1000, self.factor % 1000);
             write!(f, " × {}", number.trim_end_matches('0').trim_end_matches('.'))?;
@@ -220,7 +252,9 @@ impl fmt::Display for Window {
 impl fmt::Display for Guess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ema => f.write_str("ema"),
+            Self::Learned(kind) => {
+                f.write_str(KINDS.iter().find(|(_, other)| other == kind).map_or("", |(name, _)| name))
+            }
             Self::Capped => f.write_str("capped"),
             Self::Constant(output) => write!(f, "constant:{output}"),
             Self::Perfect => f.write_str("perfect"),
@@ -230,12 +264,22 @@ impl fmt::Display for Guess {
 }
 
 impl Settings {
+    /// The largest limit that this booking takes.
+    pub fn ceiling_max(&self) -> u64 {
+        match self.booking {
+            Booking::Forecast { .. } => FORECAST_CEILING_MAX,
+            Booking::Held(Window::Ring { weights, .. }) if weights != Weights::Whole => FORECAST_CEILING_MAX,
+            Booking::Held(_) => AMOUNT_MAX,
+        }
+    }
+
     /// A leg to be filled call by call.
     pub(crate) fn leg(&self) -> Leg {
         let (shape, periods) = match self.booking {
             Booking::Held(Window::Ring { buckets, width, weights }) => {
                 (Shape::Rate { buckets, width, weights }, Periods::None)
             }
+            Booking::Forecast { strict } => (Shape::Forecast { window: 60, strict }, Periods::None),
             Booking::Held(Window::Minute) => (Shape::Quota, Periods::Calendar([0, 1, 2, 3])),
         };
         let limit = Limit {
@@ -278,12 +322,7 @@ impl Settings {
         (leg.base, leg.per_output) = (input * self.factor, per_output);
         let (own, prior) = (EstimatorId(u64::from(call.key) + 1), EstimatorId(0));
         leg.estimator = match self.estimator {
-            Guess::Ema => Estimator::Learned {
-                kind: tollbook_ledger::EstimatorKind::Ema,
-                own,
-                prior,
-                first: FIRST_OUTPUT,
-            },
+            Guess::Learned(kind) => Estimator::Learned { kind, own, prior, first: FIRST_OUTPUT },
             Guess::Capped => Estimator::Capped,
             Guess::Constant(output) => Estimator::Constant { output },
             Guess::Perfect => Estimator::Constant { output: call.output },
@@ -326,13 +365,17 @@ mod tests {
     #[test]
     fn configurations_are_read_in_any_order() {
         for (text, shown) in [
-            ("", "held 61x1s ema"),
+            ("", "forecast"),
+            ("strict", "forecast strict"),
+            ("estimator=perfect,strict,booking=forecast", "forecast strict perfect"),
             ("booking=held", "held 61x1s ema"),
-            ("estimator=capped, window=7x10s", "held 7x10s capped"),
-            ("window=6x10s:oldest,estimator=constant:300", "held 6x10s:oldest constant:300"),
-            ("window=minute,estimator=capped,factor=1.25", "held minute capped × 1.25"),
-            ("window=2x60s:decay,estimator=none", "held 2x60s:decay none"),
-            ("estimator=perfect,factor=2", "held 61x1s perfect × 2"),
+            ("estimator=capped, window=7x10s,booking=held", "held 7x10s capped"),
+            ("booking=held,window=6x10s:oldest,estimator=constant:300", "held 6x10s:oldest constant:300"),
+            ("booking=held,window=minute,estimator=capped,factor=1.25", "held minute capped × 1.25"),
+            ("booking=held,window=2x60s:decay,estimator=none", "held 2x60s:decay none"),
+            ("booking=held,estimator=p95,factor=2", "held 61x1s p95 × 2"),
+            ("booking=held,estimator=recent_mean", "held 61x1s recent_mean"),
+            ("booking=held,estimator=forecast", "held 61x1s forecast"),
         ] {
             assert_eq!(parsed(text).as_deref(), Ok(shown), "{text}");
         }

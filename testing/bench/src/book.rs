@@ -272,6 +272,6 @@ fn own_memory() -> Result<u64> {
     Ok(crate::process::memory_of(std::process::id())?.anonymous)
 }
 
-fn cpu_time(clock: ClockId) -> Duration {
+pub(crate) fn cpu_time(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }

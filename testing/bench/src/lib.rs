@@ -11,6 +11,7 @@
 )]
 
 pub mod book;
+pub mod bookings;
 pub mod gateway;
 pub mod load;
 pub mod pass_through;

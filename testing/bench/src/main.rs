@@ -13,7 +13,7 @@ use tollbook_bench::process::raise_descriptor_limit;
 use tollbook_bench::report::{Row, table};
 use tollbook_bench::scenario::{Bench, Plan};
 use tollbook_bench::tls::Files;
-use tollbook_bench::{book, pass_through, provider};
+use tollbook_bench::{book, bookings, pass_through, provider};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -37,6 +37,8 @@ enum Role {
         #[command(flatten)]
         options: Options,
     },
+    /// Bookings of a rate limit compared: the targets of the forecast booking, the papers' bookings beside it
+    Book(BookOptions),
     /// Memory of accounts, in a process that has done nothing else.
     #[command(hide = true)]
     Weigh {
@@ -73,7 +75,26 @@ enum Scenario {
     /// Memory per open stream with TLS on both sides.
     TlsMemory,
     /// The pure ledger and the memory engine.
-    Book,
+    Ledger,
+}
+
+#[derive(Debug, Args)]
+struct BookOptions {
+    /// Folder of the recorded traces; made ones stand in if it is not there
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"))]
+    traces: PathBuf,
+    /// Seeds of each run
+    #[arg(long, default_value_t = 3)]
+    seeds: u64,
+    /// Made traces of some minutes only
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// End with exit code 1 if a target is missed
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -123,9 +144,26 @@ async fn run(role: Role) -> Result<()> {
             writeln!(std::io::stdout(), "{}", book::weigh(own_accounts)?)?;
             Ok(())
         }
+        Role::Book(options) => tokio::task::spawn_blocking(move || compare(&options)).await?,
         Role::All(options) => measure(Scenario::value_variants(), &options).await,
         Role::Only { scenarios, options } => measure(&scenarios, &options).await,
     }
+}
+
+fn compare(options: &BookOptions) -> Result<()> {
+    let recordings = options.traces.is_dir().then(|| options.traces.clone());
+    let plan = bookings::Plan { seeds: options.seeds, recordings, short: options.quick };
+    let report = bookings::run(&plan)?;
+    let mut out = std::io::stdout();
+    if options.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        write!(out, "{}", report.text())?;
+    }
+    if options.check && report.targets.iter().any(|target| !target.met) {
+        bail!("a target was missed");
+    }
+    Ok(())
 }
 
 async fn listen() -> Result<TcpListener> {
@@ -139,10 +177,10 @@ async fn listen() -> Result<TcpListener> {
 async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
     let mut rows: Vec<Row> = Vec::new();
     // First and alone, as it weighs this process itself.
-    if scenarios.contains(&Scenario::Book) {
+    if scenarios.contains(&Scenario::Ledger) {
         rows.extend(book::rows(book_plan(options)).await?);
     }
-    if scenarios.iter().any(|scenario| *scenario != Scenario::Book) {
+    if scenarios.iter().any(|scenario| *scenario != Scenario::Ledger) {
         rows.extend(proxied(scenarios, options).await?);
     }
     let mut out = std::io::stdout();
@@ -171,7 +209,7 @@ async fn proxied(scenarios: &[Scenario], options: &Options) -> Result<Vec<Row>> 
             Scenario::Start => bench.start_time().await?,
             Scenario::Tls => bench.tls().await?,
             Scenario::TlsMemory => bench.tls_memory().await?,
-            Scenario::Book => Vec::new(),
+            Scenario::Ledger => Vec::new(),
         });
     }
     Ok(rows)

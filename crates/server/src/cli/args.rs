@@ -178,15 +178,16 @@ pub struct Explain {
 A trace is CSV, plain or gzip. Its header names the columns, in any order: arrival_s (seconds since the start of the
 trace), input_tokens, output_tokens, and if known key (or session) and max_tokens. Lines are in the order of time.
 
-A configuration is written as parts joined by commas: booking=held, window=61x1s | 7x10s | minute, estimator=ema |
-capped | constant:N | perfect | none, factor=1.25. The options of the same names set one configuration alone.
+A configuration is written as parts joined by commas: booking=forecast | held; window=61x1s | 7x10s | minute (held);
+estimator=forecast | ema | recent_mean | p95 | capped | constant:N | perfect | none; factor=1.25; strict (forecast). The
+options of the same names set one configuration alone.
 
 Columns: util is landed / limit while the demand is at least the limit; over 1.00 and 1.05 are shares of time in which
-more landed in the last exact 60 s; false are refusals of calls that would have fitted. Nobody asks again when refused.
+more landed in the last exact 60 s; false is how many more calls could have been served. Nobody asks again when refused.
 
 Examples:
   tollbook simulate calls.csv.gz --limit 200000
-  tollbook simulate calls.csv --load 1.5 --config window=7x10s --config window=61x1s --report out.html
+  tollbook simulate calls.csv --load 1.5 --config booking=held,window=7x10s --config booking=forecast --report out.html
   tollbook simulate --make chat --load 3
   tollbook simulate --make reasoning --for 2h > reasoning.csv
 
@@ -207,15 +208,18 @@ pub struct Simulate {
     /// A configuration, as booking=held,window=7x10s,estimator=ema; give several to compare them
     #[arg(long = "config", value_name = "PARTS")]
     pub configs: Vec<String>,
-    /// held: the expected demand is held until the call ends
+    /// forecast: what lands counts, and what is expected to; held: the expected demand, until the call ends
     #[arg(long, value_name = "BOOKING", conflicts_with = "configs")]
     pub booking: Option<String>,
-    /// 61x1s, 7x10s or minute
+    /// Window of a held booking: 61x1s, 7x10s or minute
     #[arg(long, value_name = "WINDOW", conflicts_with = "configs")]
     pub window: Option<String>,
-    /// ema, capped, constant:N, perfect or none
+    /// Where the expected output comes from
     #[arg(long, value_name = "ESTIMATOR", conflicts_with = "configs")]
     pub estimator: Option<String>,
+    /// Count the oldest second of a forecast booking whole
+    #[arg(long, conflicts_with = "configs")]
+    pub strict: bool,
     /// Multiplies what is held
     #[arg(long, value_name = "X", conflicts_with = "configs")]
     pub factor: Option<String>,
@@ -249,6 +253,9 @@ pub struct Simulate {
     /// Write one line per call to this file, as CSV; of one trace and one configuration
     #[arg(long, value_name = "FILE")]
     pub decisions: Option<PathBuf>,
+    /// Write a page with pictures to this file, as HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

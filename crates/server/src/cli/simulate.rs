@@ -11,6 +11,7 @@ use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
 use tollbook_simulate::make::{self, Kind};
 use tollbook_simulate::offer::{FIRST_MAX, PACE_MAX};
+use tollbook_simulate::report::{Plot, Section, page};
 use tollbook_simulate::settings::thousandths;
 use tollbook_simulate::table::{Line, grouped, share, table};
 use tollbook_simulate::{
@@ -40,17 +41,26 @@ pub(super) fn run(args: &Simulate, console: &mut Console<'_>) -> Result<(), Fail
         return Err(usage("--decisions takes one trace and one configuration"));
     }
     let mut bar = Bar::new(offers.iter().map(|offer| offer.calls.len()).sum::<usize>() * plan.settings.len());
-    let mut runs = Vec::new();
+    let (mut runs, mut plots) = (Vec::new(), Vec::new());
     for offer in &offers {
         let counted = plan.counted;
         let limits = Limits::of(offer, ceiling, args.per_key, counted)
             .map_err(|error| Failure::Usage(format!("tollbook: {}: {error}", offer.name)))?;
         for settings in &plan.settings {
+            let (limit, most) =
+                (limits.ceilings().iter().max().copied().unwrap_or(0), settings.ceiling_max());
+            if limit > most {
+                return Err(usage(&format!("{settings}: the limit {limit} is above {most}")));
+            }
             let replay = replay(offer, settings, &limits, &mut |done| bar.at(done));
             let decisions = replay.map_err(|error| anyhow!("{}: {error}", offer.name))?.decisions;
             let judgement = judge(&decisions, limits.ceilings(), counted);
             if let Some(path) = &args.decisions {
                 write_file(path, &decisions_csv(&decisions, offer))?;
+            }
+            if args.report.is_some() {
+                let key = offer.keys.get(usize::try_from(judgement.series.account).unwrap_or(usize::MAX));
+                plots.push(Plot::of(&judgement, &decisions, counted, key.filter(|_| args.per_key).cloned()));
             }
             bar.next(offer.calls.len());
             runs.push(Run {
@@ -62,6 +72,10 @@ pub(super) fn run(args: &Simulate, console: &mut Console<'_>) -> Result<(), Fail
         }
     }
     bar.clear();
+    if let Some(path) = &args.report {
+        let sections = runs.iter().map(Run::line).zip(plots).map(|(line, plot)| Section { line, plot });
+        write_file(path, &page(&sections.collect::<Vec<_>>(), args.seed))?;
+    }
     if args.json {
         let runs: Vec<Value> = runs.iter().map(Run::json).collect();
         return super::json(console, &json!({"seed": args.seed, "runs": runs}));
@@ -135,6 +149,7 @@ fn texts(args: &Simulate) -> Vec<String> {
         part("window", &args.window),
         part("estimator", &args.estimator),
         part("factor", &args.factor),
+        args.strict.then(|| "strict".to_owned()),
     ];
     vec![parts.into_iter().flatten().collect::<Vec<_>>().join(",")]
 }

@@ -33,16 +33,16 @@ fn configurations_side_by_side() {
         "--load",
         "1.5",
         "--config",
-        "window=7x10s,estimator=ema",
+        "booking=held,window=7x10s,estimator=ema",
         "--config",
-        "window=61x1s,estimator=ema",
+        "booking=forecast",
     ];
     let output = simulate(&arguments);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
     assert_eq!(lines.len(), 3);
     assert!(lines[0].starts_with("trace  booking"), "{}", lines[0]);
-    assert!(lines[1].starts_with("conv   held 7x10s ema") && lines[2].starts_with("conv   held 61x1s ema"));
+    assert!(lines[1].starts_with("conv   held 7x10s ema") && lines[2].starts_with("conv   forecast "));
     // The same again, and as JSON.
     assert_eq!(simulate(&arguments).stdout, output.stdout);
     let json = simulate(&[&arguments[..], &["--json"]].concat());
@@ -72,6 +72,17 @@ fn decisions_have_a_row_per_call() {
         assert_eq!([row[1], row[6], row[7], row[2]], [call[0], call[1], call[2], call[3]]);
         assert!(["0", "1"].contains(&row[3]));
     }
+}
+
+#[test]
+fn a_report_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let output =
+        simulate(&["--make", "conv", "--for", "5m", "--load", "2", "--report", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(file).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg"));
 }
 
 #[test]
@@ -113,12 +124,14 @@ fn wrong_command_lines_are_two() {
         (&[trace, "--load", "0"], "--load: '0'"),
         (&[trace, "--load", "x"], "--load: 'x'"),
         (&[trace, "--load", "1", "--limit", "1"], "cannot be used with"),
-        (&[trace, "--limit", "5", "--config", "window=60s"], "configuration 'window=60s': window is"),
+        (&[trace, "--limit", "5", "--config", "booking=held,window=60s"], "window is minute, or"),
+        (&[trace, "--limit", "5", "--strict", "--booking", "held"], "strict goes with booking=forecast"),
         (&[trace, "--limit", "5", "--config", "", "--window", "minute"], "cannot be used with"),
         (
             &[trace, "--limit", "5", "--config", "", "--config", "", "--decisions", "x"],
             "--decisions takes one",
         ),
+        (&[trace, "--limit", "9000000001"], "the limit 9000000001 is above 9000000000"),
         (&[trace, "--limit", "5", "--pace", "30ms"], "--pace is"),
         (&[trace, "--limit", "5", "--pace", "2s-3s"], "--pace is"),
         (&["--make", "talk"], "--make is one of conv"),

@@ -1,6 +1,8 @@
 //! Replays over the real book: they repeat, and their figures are what the bookings are known for.
 
 use tollbook_simulate::make::{Kind, make};
+use tollbook_simulate::report::{Plot, Section, page};
+use tollbook_simulate::table::Line;
 use tollbook_simulate::{
     Ceiling, Counted, Decision, Figures, Habits, Limits, Offer, Settings, Trace, judge, offer, replay,
 };
@@ -26,7 +28,7 @@ fn the_same_trace_and_seed_give_the_same_decisions() {
     let limits = |offer: &Offer| Limits::of(offer, Ceiling::Load(2_000), false, Counted::Both).unwrap();
     let run = |seed: u64| {
         let offer = offered(Kind::Conv, 5, seed);
-        decisions(&offer, "window=7x10s", &limits(&offer))
+        decisions(&offer, "booking=held,window=7x10s", &limits(&offer))
     };
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
@@ -63,7 +65,7 @@ fn half_of_the_calls_send_a_cap_and_none_sends_one_it_exceeds() {
 #[test]
 fn a_limit_without_load_refuses_nothing() {
     let offer = offered(Kind::Conv, 6, 1);
-    let figures = figures(&offer, "", Ceiling::Limit(1 << 50));
+    let figures = figures(&offer, "", Ceiling::Limit(9_000_000_000));
     assert_eq!((figures.refused, figures.false_refused, figures.demanded), (0, 0, figures.admitted));
     assert_eq!(figures.utilisation, None);
 }
@@ -81,14 +83,15 @@ fn a_limit_below_every_input_refuses_everything_and_none_falsely() {
 fn fine_buckets_use_more_of_a_limit_than_coarse_ones_and_neither_a_minute_keeps_it() {
     let offer = offered(Kind::Conv, 20, 2);
     let at = |text: &str| figures(&offer, text, Ceiling::Load(1_500));
-    let (fine, coarse, minute) = (at("window=61x1s"), at("window=7x10s"), at("window=minute"));
+    let (fine, coarse, minute) =
+        (at("booking=held"), at("booking=held,window=7x10s"), at("booking=held,window=minute"));
     let util = |figures: &Figures| figures.utilisation.unwrap();
     assert!(util(&fine) > util(&coarse) + 0.05, "{fine:?} {coarse:?}");
     assert!(fine.over < 0.05 && coarse.over < 0.05);
     assert!(minute.over > 0.2 && minute.peak > 1.2, "{minute:?}");
     assert!(fine.false_refused < coarse.false_refused);
     // Posting after the fact holds nothing, and oversells.
-    let none = at("estimator=none");
+    let none = at("booking=held,estimator=none");
     assert!(none.peak > 1.2 && none.hold_to_actual == Some(0.0), "{none:?}");
 }
 
@@ -132,8 +135,125 @@ fn a_load_needs_a_trace_that_lasts() {
 fn a_pace_of_zero_lands_at_once() {
     let trace = make(Kind::Conv, 5 * MINUTE, 1);
     let offer = offer(&trace, &Habits { pace: (0, 0), first: 0, ..Habits::default() });
-    let figures = figures(&offer, "", Ceiling::Load(1_500));
+    let figures = figures(&offer, "booking=held", Ceiling::Load(1_500));
     assert!(figures.over < 0.001 && figures.utilisation.unwrap() > 0.9, "{figures:?}");
+}
+
+/// A long trace from its text to its figures: nothing is lost on the way.
+#[test]
+fn of_many_calls_each_llm_token_lands_once() {
+    let made = make(Kind::Conv, 60 * MINUTE, 1);
+    let trace = Trace::read(&made.name, made.csv().as_bytes()).unwrap();
+    assert!(trace.csv() == made.csv());
+    let offer = offer(&trace, &Habits::default());
+    let limits = Limits::of(&offer, Ceiling::Load(1_500), false, Counted::Both).unwrap();
+    let decisions = decisions(&offer, "", &limits);
+    assert!(decisions.len() > 20_000 && decisions.len() == offer.calls.len());
+    let judged = judge(&decisions, limits.ceilings(), Counted::Both);
+    let used = |decision: &Decision| decision.input + decision.output;
+    let admitted = decisions.iter().filter(|decision| decision.admitted).map(used).sum::<u64>();
+    assert_eq!(judged.figures.admitted, admitted);
+    assert_eq!(judged.figures.demanded, decisions.iter().map(used).sum::<u64>());
+    // What lands at a look is in the 240 windows that end with it or after it, and all of them are in the series.
+    let all = |looks: &[u64]| looks.iter().sum::<u64>();
+    assert_eq!(all(&judged.series.landed), 240 * admitted);
+    assert_eq!(all(&judged.series.demand), 240 * judged.figures.demanded);
+}
+
+/// The bookings side by side, within bounds that a change of arithmetic must not leave.
+#[test]
+fn forecast_uses_more_than_any_held_booking_and_oversells_less() {
+    for (kind, minutes, load) in
+        [(Kind::Conv, 10, 1_500), (Kind::LongStreams, 20, 3_000), (Kind::Reasoning, 15, 1_500)]
+    {
+        let offer = offered(kind, minutes, 1);
+        let at = |text: &str| figures(&offer, text, Ceiling::Load(load));
+        let (forecast, held, coarse) = (at(""), at("booking=held"), at("booking=held,window=7x10s"));
+        let (strict, perfect) = (at("strict"), at("estimator=perfect"));
+        let util = |figures: &Figures| figures.utilisation.unwrap();
+        let name = kind.name();
+        assert!(util(&forecast) > 0.92, "{name}: {forecast:?}");
+        assert!(util(&forecast) > util(&held) + 0.05 && util(&held) > util(&coarse), "{name}: {held:?}");
+        assert!(
+            forecast.over < 0.01 && forecast.over_5 < 0.001 && forecast.peak < 1.06,
+            "{name}: {forecast:?}"
+        );
+        assert!(strict.peak < 1.03 && strict.over_5 == 0.0, "{name}: {strict:?}");
+        assert!(util(&forecast) > 0.97 * util(&perfect), "{name}: {perfect:?}");
+        assert!(forecast.false_refused < coarse.false_refused, "{name}: {forecast:?} {coarse:?}");
+    }
+}
+
+#[test]
+fn at_half_load_a_forecast_refuses_next_to_nothing() {
+    let figures = figures(&offered(Kind::Conv, 20, 1), "", Ceiling::Load(500));
+    assert_eq!((figures.refused, figures.false_refused), (0, 0), "{figures:?}");
+}
+
+/// The first call of each key, and calls that find their account idle: what fits alone is admitted.
+#[test]
+fn what_fits_on_an_idle_account_is_never_refused() {
+    for kind in [Kind::Conv, Kind::Reasoning, Kind::LongStreams] {
+        for own_keys in [true, false] {
+            let mut offer = offered(kind, 5, 1);
+            offer.calls.truncate(100);
+            for (number, call) in (0_u32..).zip(&mut offer.calls) {
+                call.arrival = u64::from(number) * 2_000_000_000;
+                call.key = if own_keys { number } else { 0 };
+            }
+            offer.keys = vec![String::new(); if own_keys { offer.calls.len() } else { 1 }];
+            // So high a load leaves each key the limit of its largest call.
+            let limits = Limits::of(&offer, Ceiling::Load(100_000_000), true, Counted::Both).unwrap();
+            for decision in decisions(&offer, "", &limits) {
+                assert!(decision.admitted, "{} {own_keys}: {decision:?}", kind.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_report_is_one_page_with_what_it_needs() {
+    let offer = Offer { name: "<trace> & \"more\"".to_owned(), ..offered(Kind::Conv, 6, 1) };
+    let limits = Limits::of(&offer, Ceiling::Load(1_500), true, Counted::Both).unwrap();
+    let section = |text: &str| {
+        let settings: Settings = text.parse().unwrap();
+        let decisions = decisions(&offer, text, &limits);
+        let judgement = judge(&decisions, limits.ceilings(), Counted::Both);
+        let plot = Plot::of(&judgement, &decisions, Counted::Both, Some("key-1".to_owned()));
+        let (trace, settings) = (offer.name.clone(), settings.to_string());
+        Section { line: Line { trace, settings, limit: "x".to_owned(), figures: judgement.figures }, plot }
+    };
+    let page = page(&[section(""), section("booking=held")], 1);
+    assert_eq!(page.matches("<svg").count(), 6);
+    assert!(page.contains("&lt;trace&gt; &amp; &quot;more&quot;") && !page.contains("<trace>"));
+    for foreign in ["http:", "https:", "<script", "src=", "url(http", "@import", "NaN", "inf"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    // What is opened is closed.
+    for tag in ["section", "svg", "figure", "table", "g", "title", "text", "div", "path"] {
+        let opened = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        let closed = page.matches(&format!("</{tag}>")).count();
+        let alone = if tag == "path" { page.matches("<path ").count() } else { 0 };
+        assert_eq!(opened, closed + alone, "{tag}");
+    }
+}
+
+#[test]
+fn a_report_of_nothing_is_a_page_too() {
+    let text = "arrival_s,input_tokens,output_tokens\n0,0,0\n";
+    let offer = offer(&Trace::read("t", text.as_bytes()).unwrap(), &Habits::default());
+    let limits = Limits::of(&offer, Ceiling::Limit(1), false, Counted::Both).unwrap();
+    let decisions = decisions(&offer, "", &limits);
+    let judgement = judge(&decisions, limits.ceilings(), Counted::Both);
+    let plot = Plot::of(&judgement, &decisions, Counted::Both, None);
+    let line = Line {
+        trace: "t".to_owned(),
+        settings: "s".to_owned(),
+        limit: "1".to_owned(),
+        figures: judgement.figures,
+    };
+    let page = page(&[Section { line, plot }], 1);
+    assert!(page.contains("</html>") && !page.contains("NaN"));
 }
 
 /// A call whose lengths are the largest that a trace may have.
@@ -142,6 +262,6 @@ fn the_largest_calls_are_replayed_and_judged() {
     let text = "arrival_s,input_tokens,output_tokens\n0,4000000,4000000\n130,4000000,4000000\n200,0,0\n";
     let trace = Trace::read("t", text.as_bytes()).unwrap();
     let offer = offer(&trace, &Habits::default());
-    let figures = figures(&offer, "factor=100", Ceiling::Limit(u64::MAX));
+    let figures = figures(&offer, "booking=held,factor=100", Ceiling::Limit(u64::MAX));
     assert_eq!((figures.calls, figures.refused, figures.demanded), (3, 0, 16_000_000));
 }

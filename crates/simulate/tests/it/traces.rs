@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use proptest::prelude::*;
 use tollbook_simulate::trace::{
     ARRIVAL_MAX_S, KEY_BYTES_MAX, KEYS_MAX, LINE_BYTES_MAX, LLM_TOKENS_MAX, Row, Trace, TraceError,
 };
@@ -189,4 +190,23 @@ fn a_packed_trace_that_is_cut_is_refused_wherever_it_is_cut() {
     let mut damaged = whole;
     damaged[middle] ^= 0x55;
     assert!(read(&damaged).is_err());
+}
+
+proptest! {
+    /// Whatever a file has in it: a trace that keeps its promises, or an error that names a line.
+    #[test]
+    fn any_lines_are_read_whole_or_refused(
+        lines in prop::collection::vec("[-0-9a.,\"N \r\u{feff}]{0,12}|[0-9]{1,3},[0-9]{1,3},[0-9]{1,3}", 0..12),
+        packs in any::<bool>(),
+    ) {
+        let text = format!("{HEAD}{}", lines.join("\n"));
+        let bytes = if packs { packed(&text) } else { text.into_bytes() };
+        match read(&bytes) {
+            Ok(trace) => {
+                prop_assert!(!trace.rows.is_empty() && trace.rows.is_sorted_by_key(|row| row.arrival));
+                prop_assert_eq!(read(trace.csv().as_bytes()).unwrap(), trace);
+            }
+            Err(error) => prop_assert!(error.to_string().starts_with("t.csv:"), "{}", error),
+        }
+    }
 }

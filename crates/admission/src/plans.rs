@@ -142,10 +142,8 @@ impl Plans {
         let mut plan = Plan::default();
         let claim = Claim { shard, id: receipt.id, attempt: receipt.attempt };
         for (leg, taken) in reserve.legs.iter().zip(&receipt.legs) {
-            if !matches!(leg.shape, Shape::Forecast { .. }) {
-                continue;
-            }
-            let planned = self.of(shard, leg.account, receipt.now);
+            let Shape::Forecast { window, .. } = leg.shape else { continue };
+            let planned = self.of((shard, leg.account), window, receipt.now);
             let place = {
                 let mut planned = lock(&planned);
                 let coefficients = (leg.base, leg.per_output);
@@ -159,14 +157,14 @@ impl Plans {
         plan
     }
 
-    fn of(&self, shard: Shard, account: AccountId, now: Micros) -> Arc<Mutex<Planned>> {
-        let name = (shard, account);
+    fn of(&self, name: (Shard, AccountId), window: u8, now: Micros) -> Arc<Mutex<Planned>> {
         if let Some(planned) = self.accounts.read().unwrap_or_else(PoisonError::into_inner).get(&name) {
             return Arc::clone(planned);
         }
         let mut all = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let share = Share::new(account, now);
+            let (shard, account) = name;
+            let share = Share::new(account, window, now);
             Arc::new(Mutex::new(Planned { shard, share, streams: Vec::new(), free: Vec::new() }))
         };
         Arc::clone(all.entry(name).or_insert_with(new))

@@ -10,12 +10,10 @@
 use crate::account::AccountId;
 use crate::book::Flow;
 use crate::command::{Profile, Progress};
-use crate::units::{FORECAST_AHEAD, Micros, SECOND, signed};
+use crate::units::{FORECAST_AHEAD, FORECAST_WINDOW_MAX, Micros, SECOND, signed};
 
 /// Seconds a share keeps, by second modulo this.
 const CELLS: usize = 128;
-/// Seconds that have passed and may still be in a window.
-const BEHIND: u64 = 61;
 /// A stream is always expected to go on for so long.
 const TAIL: Micros = 10 * SECOND;
 /// Amounts per second are kept in parts of this, so that many slow streams do not round to nothing.
@@ -75,7 +73,7 @@ impl Stream {
         let now = now.max(self.flushed);
         let (output, outgrown) = match seen {
             Seen::Output { output, first } => self.watched(now, output.max(self.landed), first),
-            Seen::Nothing => (self.by_plan(now), None),
+            Seen::Nothing => return self.go_by_plan(now),
         };
         let landed = self.land(now, output);
         let left = self.tail(output) - output.min(self.tail(output));
@@ -89,8 +87,8 @@ impl Stream {
         let now = now.max(self.flushed);
         if seen == Seen::Nothing {
             // Only now it is known how the answer came: what was taken as landed makes way for it.
-            let taken =
-                Ramp { from: self.begins.min(self.flushed), to: self.flushed, output: -signed(self.landed) };
+            let to = self.planned_at(self.landed);
+            let taken = Ramp { from: self.begins, to, output: -signed(self.landed) };
             let from = self.begins.min(now);
             return [taken, Ramp { from, to: now, output: signed(output) }];
         }
@@ -116,8 +114,22 @@ impl Stream {
         (output, Some(self.expected))
     }
 
-    fn by_plan(&self, now: Micros) -> u64 {
-        (now.saturating_sub(self.begins) / self.pace).min(self.cap).max(self.landed)
+    /// When the plan has so much output.
+    fn planned_at(&self, output: u64) -> Micros {
+        self.begins.saturating_add(output.saturating_mul(self.pace))
+    }
+
+    /// What was planned until now is taken as landed, the rest as coming.
+    fn go_by_plan(&mut self, now: Micros) -> Told {
+        let until = (now.saturating_sub(self.begins) / self.pace).min(self.expected).max(self.landed);
+        let ramp = |from: u64, to: u64| Ramp {
+            from: self.planned_at(from),
+            to: self.planned_at(to),
+            output: signed(to - from),
+        };
+        let (landed, coming) = (ramp(self.landed, until), ramp(until, self.expected.max(until)));
+        (self.landed, self.flushed) = (until, now);
+        Told { landed, coming, outgrown: None }
     }
 
     /// Output expected in all: never less than what ten more seconds would bring.
@@ -142,6 +154,8 @@ impl Stream {
 #[derive(Clone, Debug)]
 pub struct Share {
     account: AccountId,
+    /// Of the account, in seconds: so many that have passed, and the one before, still count.
+    window: u8,
     /// What is booked, by second.
     booked: Box<[i64; CELLS]>,
     /// What has landed, by second, in [`PARTS`].
@@ -163,11 +177,12 @@ struct Coming {
 }
 
 impl Share {
-    /// Nothing is booked; `now` is engine time.
-    pub fn new(account: AccountId, now: Micros) -> Self {
+    /// Nothing is booked; `window` is the account's, `now` is engine time.
+    pub fn new(account: AccountId, window: u8, now: Micros) -> Self {
         let last = now / SECOND;
         Self {
             account,
+            window: window.min(FORECAST_WINDOW_MAX),
             booked: Box::new([0; CELLS]),
             landed: Box::new([0; CELLS]),
             coming: Box::new(Coming { amounts: [0; CELLS], slopes: [0; CELLS] }),
@@ -288,7 +303,7 @@ impl Share {
     }
 
     fn oldest(&self) -> u64 {
-        self.last.saturating_sub(BEHIND)
+        self.last.saturating_sub(u64::from(self.window))
     }
 
     fn is_kept(&self, second: u64) -> bool {

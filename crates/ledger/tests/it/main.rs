@@ -17,5 +17,6 @@ mod field_cases;
 mod model;
 mod properties;
 mod random;
+mod shares;
 mod tables;
 mod worlds;

@@ -186,8 +186,7 @@ async fn engine_pairs(time: Duration) -> Result<(f64, f64)> {
     let engine = MemoryEngine::open(Some(dir.path()), options.clone())?.engine;
     let shards = engine.shards();
     let now = engine.journal_read(Shard(0), Cursor::default(), 1).await?.now;
-    let mut callers: Vec<(ReserveCall, SettleCall)> =
-        (0..TENANTS).map(|number| calls(number, now, shards.len())).collect();
+    let mut callers = callers(now, shards.len(), |_| {});
     let started = Instant::now();
     let cpu = cpu_time(ClockId::ProcessCPUTime);
     let mut pairs = 0_u64;
@@ -223,7 +222,20 @@ async fn engine_pairs(time: Duration) -> Result<(f64, f64)> {
     Ok((pairs as f64 / used.as_secs_f64(), records))
 }
 
-fn calls(number: u64, now: Micros, shards: usize) -> (ReserveCall, SettleCall) {
+/// A reserve and its settle.
+pub(crate) type Calls = (ReserveCall, SettleCall);
+
+/// The calls of all tenants, their legs changed as wanted.
+pub(crate) fn callers(now: Micros, shards: usize, change: impl Fn(&mut Leg)) -> Vec<Calls> {
+    let changed = |number| {
+        let (mut reserve, settle) = calls(number, now, shards);
+        reserve.reserve.legs.iter_mut().for_each(&change);
+        (reserve, settle)
+    };
+    (0..TENANTS).map(changed).collect()
+}
+
+fn calls(number: u64, now: Micros, shards: usize) -> Calls {
     let caller = Caller::new(number, now);
     let shards = u64::try_from(shards).unwrap_or(1).max(1);
     let shard = Shard(u8::try_from(number % shards).unwrap_or(0));

@@ -15,6 +15,7 @@ pub mod bookings;
 pub mod gateway;
 pub mod load;
 pub mod pass_through;
+pub mod plans;
 pub mod process;
 pub mod provider;
 pub mod report;

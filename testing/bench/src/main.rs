@@ -13,7 +13,7 @@ use tollbook_bench::process::raise_descriptor_limit;
 use tollbook_bench::report::{Row, table};
 use tollbook_bench::scenario::{Bench, Plan};
 use tollbook_bench::tls::Files;
-use tollbook_bench::{book, bookings, pass_through, provider};
+use tollbook_bench::{book, bookings, pass_through, plans, provider};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -179,6 +179,7 @@ async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
     // First and alone, as it weighs this process itself.
     if scenarios.contains(&Scenario::Ledger) {
         rows.extend(book::rows(book_plan(options)).await?);
+        rows.extend(plans::rows(book_plan(options)).await?);
     }
     if scenarios.iter().any(|scenario| *scenario != Scenario::Ledger) {
         rows.extend(proxied(scenarios, options).await?);

@@ -128,7 +128,7 @@ impl World {
             self.share.come(told.coming, 1000);
         }
         if let Some(batch) = self.share.flush(now, 7) {
-            self.book.progress(now, &[batch.clone()], &mut self.log).expect("a good batch");
+            self.book.progress(now, std::slice::from_ref(&batch), &mut self.log).expect("a good batch");
             self.share.acknowledged(batch.seq);
         }
     }

@@ -51,7 +51,7 @@ impl Teller {
             self.next = self.next.max(now / ROUND * ROUND + ROUND);
         }
         let profile = self.profile();
-        let share = self.shares.entry(leg.account).or_insert_with(|| Share::new(leg.account, now));
+        let share = self.shares.entry(leg.account).or_insert_with(|| Share::new(leg.account, 60, now));
         share.admitted(now, profile, (leg.base, leg.per_output), output);
         let stream = Stream::admitted(now, profile, output, leg.cap);
         self.live.insert(number, Live { stream, account: leg.account, per_output: leg.per_output });

@@ -175,19 +175,25 @@ pub struct Explain {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A trace is CSV, plain or gzip. Its header names the columns, in any order: arrival_s (seconds since the start of the
-trace), input_tokens, output_tokens, and if known key (or session) and max_tokens. Lines are in the order of time.
+A trace is CSV, plain or gzip. Its header names the columns, in any order: arrival_s (seconds
+since the start of the trace), input_tokens, output_tokens, and if known key (or session) and
+max_tokens. Lines are in the order of time.
 
-A configuration is written as parts joined by commas: booking=forecast | held; window=61x1s | 7x10s | minute (held);
-estimator=forecast | ema | recent_mean | p95 | capped | constant:N | perfect | none; factor=1.25; strict (forecast). The
-options of the same names set one configuration alone.
+A configuration is written as parts joined by commas; the options of the same names make one:
+  booking=forecast | held
+  window=61x1s | 7x10s | minute     of a held booking
+  estimator=forecast | ema | recent_mean | p95 | capped | constant:N | perfect | none
+  factor=1.25                       multiplies what is held
+  strict                            of a forecast booking: counts the oldest second whole
 
-Columns: util is landed / limit while the demand is at least the limit; over 1.00 and 1.05 are shares of time in which
-more landed in the last exact 60 s; false is how many more calls could have been served. Nobody asks again when refused.
+Columns: util is landed by limit while at least the limit is asked for; over 1.00 and 1.05 are
+shares of time in which more landed in the last exact 60 s; false is how many more calls could
+have been served within the limit. A refused call does not come again.
 
 Examples:
   tollbook simulate calls.csv.gz --limit 200000
-  tollbook simulate calls.csv --load 1.5 --config booking=held,window=7x10s --config booking=forecast --report out.html
+  tollbook simulate calls.csv --load 1.5 --report out.html \\
+    --config booking=held,window=7x10s --config booking=forecast
   tollbook simulate --make chat --load 3
   tollbook simulate --make reasoning --for 2h > reasoning.csv
 

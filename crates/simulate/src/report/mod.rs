@@ -137,7 +137,7 @@ pub fn page(sections: &[Section], seed: u64) -> String {
     out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
     // Writing into a string cannot fail.
     let _ = write!(out, "<title>tollbook simulate</title><style>{STYLE}</style></head><body>");
-    out.push_str("<header><h1>What a limit would do</h1><p>Recorded calls, replayed against a limit of llm_tokens per 60 s. ");
+    out.push_str("<header><h1>What a limit would do</h1><p>Calls of a trace, replayed against a limit of llm_tokens per 60 s. ");
     let _ =
         write!(out, "What landed was added up independently of the ledger. Seed {seed}.</p></header><main>");
     summary(&mut out, sections);

@@ -4,7 +4,7 @@ use tollbook_simulate::make::{Kind, make};
 use tollbook_simulate::report::{Plot, Section, page};
 use tollbook_simulate::table::Line;
 use tollbook_simulate::{
-    Ceiling, Counted, Decision, Figures, Habits, Limits, Offer, Settings, Trace, judge, offer, replay,
+    Call, Ceiling, Counted, Decision, Figures, Habits, Limits, Offer, Settings, Trace, judge, offer, replay,
 };
 
 const MINUTE: u64 = 60_000_000;
@@ -112,15 +112,23 @@ fn one_limit_per_key_lets_no_key_starve() {
 }
 
 #[test]
-fn output_alone_can_be_counted() {
+fn input_or_output_alone_can_be_counted() {
     let offer = offered(Kind::Conv, 10, 1);
-    let counted = Counted::Output;
-    let limits = Limits::of(&offer, Ceiling::Load(1_500), false, counted).unwrap();
-    let settings = Settings { counted, ..Settings::default() };
-    let decisions = replay(&offer, &settings, &limits, &mut |_| {}).unwrap().decisions;
-    let figures = judge(&decisions, limits.ceilings(), counted).figures;
-    assert_eq!(figures.demanded, offer.calls.iter().map(|call| call.output).sum::<u64>());
-    assert!(figures.utilisation.unwrap() > 0.6 && figures.peak < 1.2, "{figures:?}");
+    for counted in [Counted::Input, Counted::Output] {
+        for text in ["", "booking=held"] {
+            let limits = Limits::of(&offer, Ceiling::Load(1_500), false, counted).unwrap();
+            let settings = Settings { counted, ..text.parse().unwrap() };
+            let decisions = replay(&offer, &settings, &limits, &mut |_| {}).unwrap().decisions;
+            let figures = judge(&decisions, limits.ceilings(), counted).figures;
+            let uses = |call: &Call| counted.of(call.input, call.output);
+            assert_eq!(figures.demanded, offer.calls.iter().map(uses).sum::<u64>());
+            let least = if text.is_empty() { 0.85 } else { 0.6 };
+            assert!(
+                figures.utilisation.unwrap() > least && figures.peak < 1.05,
+                "{counted:?} {text}: {figures:?}"
+            );
+        }
+    }
 }
 
 #[test]

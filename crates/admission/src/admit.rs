@@ -5,6 +5,7 @@
 //! reply). When the engine is away every call is refused: a local window comes with the engines that can be away while a
 //! gateway lives, and until then no limit may ask for one.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::bound::{Bindings, Bound};
 use crate::denials::Denials;
 use crate::estimate::{self, Estimate};
 use crate::figures::{Figure, Figures};
+use crate::health::{self, Health};
 use crate::live::{Live, LiveCalls, Lives};
 use crate::outcome::{Outcome, Posting};
 use crate::plans::{Plan, Plans};
@@ -110,6 +112,16 @@ pub struct Admitted {
     pub output_cap_to_send: Option<u64>,
 }
 
+/// Whether calls are admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    Ready,
+    /// Known outcomes find no room to wait in.
+    SpoolFull,
+    /// The engine gives no verdicts: it cannot be reached, or cannot write.
+    EngineAway,
+}
+
 /// Decides which calls may pass, and sees each of them to its end. One per process.
 pub struct Admission {
     engine: Arc<dyn Engine>,
@@ -123,6 +135,7 @@ pub struct Admission {
     time: Arc<EngineTime>,
     settings: Settings,
     pub(crate) denials: Denials,
+    health: Health,
     ids: Ids,
 }
 
@@ -174,6 +187,7 @@ impl Admission {
             time,
             settings,
             denials: Denials::default(),
+            health: Health::default(),
             ids,
             metrics,
         }))
@@ -187,8 +201,8 @@ impl Admission {
         };
         let renewing = Arc::clone(&self.live).run(stopped(stop.clone()));
         let planning = Arc::clone(&self.plans).run(stopped(stop.clone()));
-        let settling = Arc::clone(&self.settler).run(stopped(stop));
-        tokio::join!(renewing, planning, settling);
+        let settling = Arc::clone(&self.settler).run(stopped(stop.clone()));
+        tokio::join!(renewing, planning, settling, self.look_for_engine(stopped(stop)));
         if let Err(error) = verb::within(Duration::from_secs(5), self.engine.flush()).await {
             tracing::error!(%error, "the engine could not make its log durable");
         }
@@ -230,9 +244,37 @@ impl Admission {
         self.time.now() / 1_000_000
     }
 
-    /// False while known outcomes find no room to wait in: nothing is admitted.
+    /// Whether calls are admitted, as far as it is known without one.
+    pub fn readiness(&self) -> Readiness {
+        if self.settler.is_full() {
+            Readiness::SpoolFull
+        } else if self.health.is_away() {
+            Readiness::EngineAway
+        } else {
+            Readiness::Ready
+        }
+    }
+
     pub fn is_ready(&self) -> bool {
-        !self.settler.is_full()
+        self.readiness() == Readiness::Ready
+    }
+
+    /// Asks shards that take no calls, again and again, whether they do.
+    async fn look_for_engine(&self, stop: impl Future<Output = ()>) {
+        let asking = async {
+            loop {
+                tokio::time::sleep(health::ASK_EVERY).await;
+                for shard in self.health.shards_away() {
+                    if verb::within(self.settings.deadline, self.engine.takes(shard)).await.is_ok() {
+                        self.health.answered(shard);
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = asking => {}
+            () = stop => {}
+        }
     }
 
     /// Finds who an API key belongs to.
@@ -447,6 +489,7 @@ impl Admission {
                 Err(error) => return Err(self.away(&call, &error)),
             };
             self.time.told(reply.now);
+            self.health.answered(shard);
             match reply.value {
                 Verdict::Admit(receipt) => {
                     self.note_admitted(side, binding, &receipt);
@@ -532,7 +575,7 @@ impl Admission {
         }
         // There is no local book to admit a call against; no limit can say otherwise yet.
         self.metrics.admission_degraded.inc((labels::Away::Closed,));
-        tracing::error!(%error, "the engine is away");
+        self.health.failed(call.shard, error);
         Refused::Away
     }
 

@@ -12,6 +12,7 @@ mod denials;
 mod estimate;
 mod explain;
 mod figures;
+mod health;
 mod live;
 mod outcome;
 mod plans;
@@ -25,7 +26,7 @@ mod time;
 mod trace;
 mod verb;
 
-pub use admit::{Admission, Admitted, Asking, OpenError, Place, Settings, Way};
+pub use admit::{Admission, Admitted, Asking, OpenError, Place, Readiness, Settings, Way};
 pub use bound::shard;
 pub use explain::{Explanation, StandingLine};
 pub use figures::{Figure, Figures};

@@ -425,6 +425,10 @@ impl Engine for MemoryEngine {
         self.on(shard, |state, _| state.journal_trim(upto))
     }
 
+    fn takes(&self, shard: Shard) -> Answer<'_, ()> {
+        self.on(shard, |state, _| state.takes())
+    }
+
     fn flush(&self) -> Answer<'_, ()> {
         self.inner.sync_all();
         let now = self.inner.options.clock.now();

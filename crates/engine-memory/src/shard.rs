@@ -134,6 +134,15 @@ impl ShardState {
         self.failed.as_ref().map_or(Ok(()), |why| Err(away(why.clone())))
     }
 
+    /// Whether a verb that writes would find room in the log.
+    pub(crate) fn takes(&mut self) -> Result<(), EngineError> {
+        self.usable()?;
+        match &mut self.log {
+            Some(log) => log.hold_any().map_err(|Full| log_full(log)),
+            None => Ok(()),
+        }
+    }
+
     /// Begins a verb that writes no entry.
     fn step(&mut self) -> Result<Step<'_>, EngineError> {
         self.usable()?;

@@ -71,6 +71,14 @@ pub trait Engine: Send + Sync + 'static {
     fn journal_read(&self, shard: Shard, after: Cursor, max: usize) -> Answer<'_, Vec<JournalRecord>>;
     /// The journal's store has everything up to `upto`; the engine may forget it.
     fn journal_trim(&self, shard: Shard, upto: Cursor) -> Answer<'_, ()>;
+    /// Whether a shard would take a verb that writes; writes nothing itself. Asked while it does not, so that who waits for
+    /// it need not lose a call to find out.
+    fn takes(&self, shard: Shard) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let reply = self.balances(shard, &[]).await?;
+            Ok(Reply { epoch: reply.epoch, now: reply.now, value: () })
+        })
+    }
     /// Makes everything acknowledged so far durable; at shutdown.
     fn flush(&self) -> Answer<'_, ()>;
 }

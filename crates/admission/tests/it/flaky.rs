@@ -112,6 +112,9 @@ impl Engine for Flaky {
     fn journal_trim(&self, shard: Shard, upto: Cursor) -> Answer<'_, ()> {
         self.inner.journal_trim(shard, upto)
     }
+    fn takes(&self, shard: Shard) -> Answer<'_, ()> {
+        self.pass(|| self.inner.takes(shard))
+    }
     fn flush(&self) -> Answer<'_, ()> {
         self.inner.flush()
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbook_admission::{Ending, Outcome, Refused, Settings, SettleBounds};
+use tollbook_admission::{Ending, Outcome, Readiness, Refused, Settings, SettleBounds};
 use tollbook_engine::{Engine as _, Source};
 use tollbook_policy::Measure;
 use tollbook_telemetry::labels::{Away, EngineTrouble, Surface, Verb};
@@ -55,15 +55,17 @@ async fn a_settle_waits_while_the_engine_is_away_and_is_posted_once() {
 #[tokio::test(start_paused = true)]
 async fn l03_a_lost_reply_is_asked_for_again_and_counts_once() {
     let world = World::start(limits(), Settings::default(), None).await;
+    let engine = Arc::clone(&world.engine);
     for _ in 0..20 {
         let mut admitted = world.admit(false).await.unwrap();
         admitted.ticket.sending();
-        world.engine.set(Mood::LosesReplies);
+        let before = engine.settles.load(std::sync::atomic::Ordering::SeqCst);
+        engine.set(Mood::LosesReplies);
         admitted.ticket.end(&used(10, 5));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        world.engine.set(Mood::Well);
+        let sent = async || engine.settles.load(std::sync::atomic::Ordering::SeqCst) > before;
+        world.until("the reply was lost", sent).await;
+        engine.set(Mood::Well);
     }
-    let engine = Arc::clone(&world.engine);
     world
         .until("all settles were acknowledged", async || {
             world.journal().await.len() == 20
@@ -124,6 +126,30 @@ async fn a_full_queue_spills_and_a_full_spool_closes_hard_limits() {
     world.until("all of them are posted", async || world.journal().await.len() == ended + 1).await;
     world.until("readiness is back", async || world.admission.is_ready()).await;
     assert!(world.admit(false).await.is_ok());
+}
+
+/// A gateway that is not ready is sent no calls: it must find out by itself that the engine is back.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_takes_no_calls_turns_readiness_off_until_it_is_back() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    for _ in 0..2 {
+        assert_eq!(world.admission.readiness(), Readiness::Ready);
+        world.engine.set(Mood::Away);
+        for _ in 0..3 {
+            assert!(matches!(world.admit(false).await, Err(Refused::Away)));
+            assert_eq!(world.admission.readiness(), Readiness::EngineAway);
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(world.admission.readiness(), Readiness::EngineAway, "it is still away");
+        world.engine.set(Mood::Well);
+        world.until("readiness is back", async || world.admission.is_ready()).await;
+        // A call that is sent all the same shows it at once.
+        world.engine.set(Mood::Away);
+        assert!(world.admit(false).await.is_err());
+        world.engine.set(Mood::Well);
+        assert!(world.admit(false).await.is_ok());
+        assert_eq!(world.admission.readiness(), Readiness::Ready);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,10 @@
 //! Streams on hard limits that are held at the expected demand: they grow in steps, and stop where a step is refused.
 
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::time::Instant;
 
-use tollbook_admission::{Ending, Leave, Outcome, Settings};
+use tollbook_admission::{Ending, Leave, Outcome, Settings, Ticket};
 use tollbook_policy::{EstimatorChoice, Hold, Measure};
 use tollbook_wire::Classes;
 
@@ -14,6 +16,21 @@ fn expected(ceiling: i128, first: u64) -> Vec<tollbook_policy::LimitDraft> {
     limit.hold = Some(Hold::Expected);
     limit.estimator = Some(EstimatorChoice::Constant(first));
     vec![limit]
+}
+
+/// Held by whom a stream will be woken.
+struct Asked;
+
+impl Wake for Asked {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Tells of so much output, and waits until the step that it may ask for is answered.
+async fn streamed(world: &World, ticket: &Ticket, output: u64, begun: Instant) -> Leave {
+    let asked = Arc::new(Asked);
+    let leave = ticket.streamed(&text(output), Some(begun), Some(&Waker::from(Arc::clone(&asked))));
+    world.until("a step is answered", async || Arc::strong_count(&asked) == 1).await;
+    leave
 }
 
 /// Text of about that many llm_tokens.
@@ -30,11 +47,10 @@ async fn l09_a_hold_on_a_hard_limit_grows_before_the_stream_gets_there() {
     assert_eq!(world.balance(0).await, (0, 500));
     let begun = Instant::now();
     for output in (0..1_900).step_by(50) {
-        assert_eq!(admitted.ticket.streamed(&text(output), Some(begun), None), Leave::GoOn);
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        let (_, counted) = admitted.ticket.metered(&text(output));
+        assert_eq!(streamed(&world, &admitted.ticket, output, begun).await, Leave::GoOn);
+        let counted = i64::try_from(admitted.ticket.metered(&text(output)).1).unwrap();
         let (_, held) = world.balance(0).await;
-        assert!(u64::try_from(held).unwrap() >= counted, "{held} held for {counted}");
+        assert!(held >= counted, "{held} held for {counted}");
     }
 }
 
@@ -46,11 +62,10 @@ async fn l09_a_refused_step_ends_the_stream_when_its_hold_is_used_up() {
     let begun = Instant::now();
     let mut stopped = None;
     for output in (0..3_000).step_by(10) {
-        if admitted.ticket.streamed(&text(output), Some(begun), None) == Leave::Stop {
+        if streamed(&world, &admitted.ticket, output, begun).await == Leave::Stop {
             stopped = Some(admitted.ticket.metered(&text(output)).1);
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     let stopped = stopped.expect("the stream is stopped");
     assert!((500..=1_010).contains(&stopped), "{stopped}");
@@ -69,9 +84,8 @@ async fn l09_no_answer_is_no_room_on_a_hard_limit() {
     admitted.ticket.sending();
     world.engine.set(Mood::Away);
     let begun = Instant::now();
-    assert_eq!(admitted.ticket.streamed(&text(490), Some(begun), None), Leave::GoOn);
-    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    assert_eq!(admitted.ticket.streamed(&text(600), Some(begun), None), Leave::Stop);
+    assert_eq!(streamed(&world, &admitted.ticket, 490, begun).await, Leave::GoOn);
+    assert_eq!(streamed(&world, &admitted.ticket, 600, begun).await, Leave::Stop);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,8 +106,7 @@ async fn l09_an_overrun_of_a_hold_that_grew_is_journaled_as_the_engine_counts_it
     admitted.ticket.sending();
     let begun = Instant::now();
     for output in (0..1_000).step_by(50) {
-        assert_eq!(admitted.ticket.streamed(&text(output), Some(begun), None), Leave::GoOn);
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        assert_eq!(streamed(&world, &admitted.ticket, output, begun).await, Leave::GoOn);
     }
     let held = u64::try_from(world.balance(0).await.1).unwrap();
     assert!(held > 1_000, "it grew: {held}");

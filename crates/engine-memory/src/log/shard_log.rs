@@ -112,6 +112,20 @@ impl ShardLog {
         self.frame.set_kind(kind);
     }
 
+    /// Makes sure that a record of any size will fit. What is left of a segment that is too short for it is given up.
+    pub(crate) fn hold_any(&mut self) -> Result<(), Full> {
+        // The frame of the last record is no longer needed, and none is staged between verbs.
+        let need = PAYLOAD_MAX + FRAME_HEAD;
+        let rolled = if need <= self.active.room() { Ok(()) } else { self.roll() };
+        rolled.map_err(|error| self.starve(&error))
+    }
+
+    fn starve(&mut self, error: &io::Error) -> Full {
+        self.last_error = Some(error.to_string());
+        self.starved = true;
+        Full
+    }
+
     /// Makes sure that the staged record and `more` bytes will fit.
     pub(crate) fn hold_room(&mut self, more: usize) -> Result<(), Full> {
         let need = self.frame.len().saturating_add(more);
@@ -119,11 +133,7 @@ impl ShardLog {
             return Err(Full);
         }
         let rolled = if need <= self.active.room() { Ok(()) } else { self.roll() };
-        rolled.and_then(|()| self.active.warm_up(need)).map_err(|error| {
-            self.last_error = Some(error.to_string());
-            self.starved = true;
-            Full
-        })
+        rolled.and_then(|()| self.active.warm_up(need)).map_err(|error| self.starve(&error))
     }
 
     /// Writes the staged record. Room was held before.

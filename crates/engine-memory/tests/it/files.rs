@@ -336,10 +336,12 @@ fn a_full_log_refuses_and_applies_nothing() {
     let full = dump(&engine);
     is_away(reserve(&engine, id, START));
     is_away(settle(&engine, 0));
+    is_away(wait(engine.takes(Shard(0))).map(|reply| reply.value));
     assert_eq!(dump(&engine), full);
     assert_eq!(known(&engine, id), Known::No);
     // A snapshot makes room.
     engine.tick();
+    assert!(wait(engine.takes(Shard(0))).is_ok());
     assert_eq!(settle(&engine, 0), Ok(()));
     let after = dump(&engine);
     engine.abandon();

@@ -51,6 +51,11 @@ pub fn read_usage(surface: Surface, body: &[u8]) -> BodyMeter {
 }
 
 impl BodyMeter {
+    /// The body is an error and nothing else. One beside something that was written and paid for is an answer.
+    pub fn is_failure(&self) -> bool {
+        self.error.is_some() && !self.is_answer && (self.usage.is_none() || self.output.is_empty())
+    }
+
     fn object(
         &mut self,
         surface: Surface,

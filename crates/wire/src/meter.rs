@@ -18,6 +18,8 @@ use crate::{usage_anthropic, usage_openai};
 /// Longest text that is kept of an upstream's error message; ids and codes keep `WORD_MAX`.
 const MESSAGE_MAX: usize = 1024;
 pub(crate) const WORD_MAX: usize = 128;
+/// Members of any chunk that say nothing by themselves.
+const ENVELOPE: [&str; 6] = ["id", "object", "created", "model", "system_fingerprint", "obfuscation"];
 
 /// What an upstream said about its failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -202,6 +204,7 @@ impl Meter {
         let mut count = 0_u32;
         let mut index = 0;
         let mut usage = None;
+        let (mut told, mut more) = (false, false);
         let mut finished = false;
         json.object(|json, key| {
             match key.raw() {
@@ -214,18 +217,25 @@ impl Meter {
                         Ok(())
                     })?;
                 }
-                "usage" => usage = usage_openai::Figures::read(json, Names::Prompt, &mut self.anomalies)?,
+                "usage" => {
+                    told = true;
+                    usage = usage_openai::Figures::read(json, Names::Prompt, &mut self.anomalies)?;
+                }
                 "error" => self.take_error(json)?,
                 "id" if self.seen.id.is_empty() => keep_word(&mut self.seen.id, json)?,
                 "model" if self.seen.model.is_empty() => keep_word(&mut self.seen.model, json)?,
                 "created" if self.seen.created == 0 => self.seen.created = whole(json)?.unwrap_or(0),
                 "service_tier" => self.take_tier(json)?,
-                _ => json.skip()?,
+                name => {
+                    more |= !ENVELOPE.contains(&name);
+                    json.skip()?;
+                }
             }
             Ok(())
         })?;
         self.after_text();
-        let only = count == 0 && usage.is_some() && self.error.is_none();
+        // One that tells no figures is one all the same, unless it carries something else.
+        let only = count == 0 && (usage.is_some() || told && !more) && self.error.is_none();
         if let Some(figures) = usage {
             self.chat.see((count == 1).then_some(index), figures, &mut self.anomalies);
         }
@@ -313,8 +323,13 @@ impl Meter {
         })?;
         self.after_text();
         if let Some(figures) = usage {
-            self.messages.merge(&figures);
-            self.delta_counted |= figures.reports_output();
+            if self.saw_done && self.usage.is_some_and(|usage| usage.complete) {
+                // As behind `[DONE]`: what is complete stands.
+                bump(&mut self.anomalies.inconsistent);
+            } else {
+                self.messages.merge(&figures);
+                self.delta_counted |= figures.reports_output();
+            }
         }
         self.finish_seen |= stopped;
         match kind {

@@ -23,6 +23,8 @@ pub struct PassedMeter {
     pub anomalies: Anomalies,
     /// Something other than an error came.
     pub answered: bool,
+    /// There is a list with something in it: an error may stand beside an answer.
+    pub substance: bool,
 }
 
 impl PassedMeter {
@@ -36,6 +38,7 @@ impl PassedMeter {
             error: None,
             anomalies: Anomalies::default(),
             answered: false,
+            substance: false,
         }
     }
 
@@ -68,7 +71,11 @@ impl PassedMeter {
         match item {
             SseItem::Event(event) => {
                 let data = event.data.trim_ascii();
-                if data.is_empty() || data.starts_with(b"[DONE]") {
+                if data.starts_with(b"[DONE]") {
+                    self.openai.close();
+                    return;
+                }
+                if data.is_empty() {
                     return;
                 }
                 let text = String::from_utf8_lossy(data);
@@ -94,7 +101,15 @@ impl PassedMeter {
             "response" | "message" if depth == 0 && json.kind()? == crate::json::Kind::Object => {
                 self.object(json, 1)
             }
-            _ => json.skip(),
+            _ => {
+                let mut items = false;
+                json.array_or_skip(|json| {
+                    items = true;
+                    json.skip()
+                })?;
+                self.substance |= items;
+                Ok(())
+            }
         })
     }
 

@@ -1,7 +1,7 @@
 //! The usage object of the OpenAI dialect and its many relatives.
 //!
-//! Rules: an object is cumulative, so the last one wins (B050), but for one of zeros after one that is not; a total for the whole answer beats figures per
-//! choice; per choice, prompt counts once and completions add up (B052); one missing member follows from
+//! Rules: an object is cumulative, so the last one wins (B050), but for one of zeros after one that is not; behind the
+//! terminal marker the first complete one stands; a total for the whole answer beats figures per choice; per choice, prompt counts once and completions add up (B052); one missing member follows from
 //! the total (B057); reasoning is inside the completion unless the total proves otherwise (B075, B076).
 //! What cannot be believed is dropped field by field and counted.
 
@@ -19,7 +19,7 @@ pub(crate) enum Names {
 }
 
 /// One usage object, field by field.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     prompt: Option<u64>,
     completion: Option<u64>,
@@ -161,9 +161,9 @@ impl Figures {
         !self.is_blank() && counts.into_iter().flatten().all(|n| n == 0)
     }
 
-    fn sum(&self) -> u64 {
-        let parts = self.prompt.unwrap_or(0).saturating_add(self.completion.unwrap_or(0));
-        parts.max(self.total.unwrap_or(0))
+    /// Both sides are known, or follow from the total.
+    fn is_complete(&self) -> bool {
+        [self.prompt, self.completion, self.total].into_iter().flatten().count() >= 2
     }
 
     /// What these figures mean where nothing is written: all of it is input.
@@ -266,7 +266,7 @@ pub(crate) struct StreamUsage {
     total: Option<Figures>,
     /// Last object per choice index.
     choices: Vec<(u32, Figures)>,
-    /// The answer was declared over: what comes now may add, and takes nothing back.
+    /// The answer was declared over: what comes now changes nothing that is complete.
     closed: bool,
 }
 
@@ -280,9 +280,11 @@ impl StreamUsage {
             return;
         }
         let choice = choice.map(|index| index.min(CHOICES_MAX - 1));
-        // Figures are cumulative: what was used once cannot be unused.
-        if self.closed && self.total.is_some_and(|total| figures.sum() < total.sum()) {
-            bump(&mut odd.inconsistent);
+        // The sums of a whole answer are told before its end. Behind it nobody knows whose they are: what is complete stands.
+        if self.closed && self.is_complete() {
+            if self.total != Some(figures) {
+                bump(&mut odd.inconsistent);
+            }
             return;
         }
         if figures.is_zero() && self.is_used(choice) {
@@ -305,6 +307,14 @@ impl StreamUsage {
     /// The terminal marker was seen.
     pub(crate) fn close(&mut self) {
         self.closed = true;
+    }
+
+    fn is_complete(&self) -> bool {
+        let all = || self.choices.iter().all(|(_, figures)| figures.is_complete());
+        match &self.total {
+            Some(total) => total.is_complete(),
+            None => !self.choices.is_empty() && all(),
+        }
     }
 
     /// Something was used by what figures for `choice` would replace; those for the whole replace all.

@@ -188,7 +188,7 @@ fn reasoning_under_three_names_counts_once() {
 }
 
 #[test]
-fn usage_behind_the_end_adds_and_takes_nothing_back() {
+fn usage_behind_the_end_changes_nothing_that_is_complete() {
     let text = r#"{"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}"#;
     let usage = |input: u64, output: u64| {
         format!(r#"{{"choices":[],"usage":{{"prompt_tokens":{input},"completion_tokens":{output}}}}}"#)
@@ -197,7 +197,7 @@ fn usage_behind_the_end_adds_and_takes_nothing_back() {
         (vec![text.to_owned(), "[DONE]".into(), usage(30, 7)], (30, 7), 0),
         (vec![text.to_owned(), usage(30, 7), "[DONE]".into(), usage(1, 1)], (30, 7), 1),
         (vec![text.to_owned(), usage(30, 7), "[DONE]".into(), usage(0, 0)], (30, 7), 1),
-        (vec![text.to_owned(), usage(30, 7), "[DONE]".into(), usage(30, 70)], (30, 70), 0),
+        (vec![text.to_owned(), usage(30, 7), "[DONE]".into(), usage(30, 70)], (30, 7), 1),
     ] {
         let events: Vec<&str> = events.iter().map(String::as_str).collect();
         let outcome = at_every_cut(Surface::Chat, true, &sse(&events));

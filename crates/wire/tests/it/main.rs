@@ -13,6 +13,7 @@
 mod answers;
 mod billed;
 mod kit;
+mod late;
 mod openai;
 mod passed;
 mod recorded;

@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tollbook_admission::{Ending, Outcome, Ticket};
 use tollbook_telemetry::trace::CallTrace;
 use tollbook_wire::{Changes, StreamRelay, Surface};
 
 use crate::body::OutBody;
+use crate::budget::Share;
 use crate::cut::Cut;
 use crate::detach::Detach;
 use crate::encoding::{self, Decoder};
 use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
-use crate::intake::{IntakeError, Share, Taken};
+use crate::intake::{IntakeError, Taken};
 use crate::open::OpenStream;
 use crate::outgoing::Outgoing;
 use crate::pass_body::{PassBody, PassOf};
@@ -27,6 +27,7 @@ use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
 use crate::relay::{RelayBody, Relayed, StreamOf};
 use crate::upstream::Upstream;
+use crate::whole::{self, ErrorAnswer, Whole};
 use crate::{figures, paths, trace};
 
 /// Bodies above this are decoded off the async workers.
@@ -35,8 +36,6 @@ const DECODE_INLINE_MAX: usize = 256 << 10;
 const PEEK_MAX: usize = 64 << 10;
 /// How long a stream's first event is awaited before its head is sent all the same.
 const PEEK_WAIT: Duration = Duration::from_secs(5);
-/// Longest error body of an upstream that is read.
-const ERROR_BODY_MAX: usize = 256 << 10;
 /// Longest pause before a retry.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -58,7 +57,7 @@ struct Admitted {
     /// The stream's place among those of its key.
     open: Option<OpenStream>,
     /// Held while the body may have to be sent again.
-    _share: Share,
+    _share: Option<Share>,
 }
 
 /// Serves one call on a metered surface.
@@ -213,6 +212,10 @@ impl Call {
         if let Some(call) = &self.trace {
             trace::asked(call, &request);
         }
+        // Found out now, this costs nobody anything.
+        if !request.stream && self.plane.answers.is_nearly_full() {
+            return Err(whole::full());
+        }
         let open = request.stream.then(|| self.open_stream()).transpose()?;
         let asking = tollbook_admission::Asking {
             principal: &self.principal,
@@ -316,8 +319,8 @@ async fn run(
                 return answer(&gateway, call, response, &request_id).await;
             }
             Ok(response) => {
-                let (status, head, body) = read_error(&call.plane, response).await;
-                if call.rejects_usage_option(status, &body) {
+                let error = ErrorAnswer::read(&call.plane, response).await;
+                if call.rejects_usage_option(error.status, &error.body) {
                     tracing::warn!(upstream = %call.upstream.config.name, "the upstream rejects stream_options; asked without");
                     if let Err(refused) = call.ticket.tried_again().await {
                         call.ticket.end(&Outcome::upstream_error());
@@ -325,16 +328,16 @@ async fn run(
                     }
                     continue;
                 }
-                let ours = call.upstream.is_named_in(&body);
-                let verdict =
-                    refusal::judge(call.surface, call.upstream.config.dialect, status, &head, body, ours);
-                gateway.note_upstream_error(pool, &call.upstream.config.name, status);
-                match verdict {
-                    Verdict::Retry { pause, problem } => (Some(pause), problem, Outcome::upstream_error()),
-                    Verdict::Give { problem } => (None, problem, Outcome::upstream_error()),
+                gateway.note_upstream_error(pool, &call.upstream.config.name, error.status);
+                let outcome = error.outcome(call.surface);
+                match refusal::judge(call.surface, &call.upstream, error) {
+                    Verdict::Retry { pause, problem } => {
+                        (Some(pause).filter(|_| !whole::is_paid(&outcome)), problem, outcome)
+                    }
+                    Verdict::Give { problem } => (None, problem, outcome),
                     Verdict::Pass { status, body } => {
                         let figures = *call.ticket.figures();
-                        call.ticket.end(&Outcome::upstream_error());
+                        call.ticket.end(&outcome);
                         return Ok(passed(call.surface, status, body, &figures, &request_id));
                     }
                 }
@@ -380,86 +383,6 @@ fn find(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|w| w == needle)
 }
 
-/// An upstream's error, read as far as is useful.
-pub(crate) async fn read_error(
-    plane: &Plane,
-    response: Response<Incoming>,
-) -> (StatusCode, HeaderMap, Bytes) {
-    let (head, body) = response.into_parts();
-    let bound = ERROR_BODY_MAX.min(plane.config.bounds.answer_max);
-    let encoding =
-        head.headers.get(header::CONTENT_ENCODING).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    let bytes = collect(body, encoding.as_deref(), bound, Duration::from_secs(10)).await.unwrap_or_default();
-    (head.status, head.headers, bytes)
-}
-
-/// A whole body within bounds of size and silence, decoded.
-pub(crate) async fn collect(
-    mut body: Incoming,
-    encoding: Option<&str>,
-    bound: usize,
-    silence: Duration,
-) -> Result<Bytes, CollectError> {
-    let mut decoder = Decoder::new(encoding).map_err(|_| CollectError::Encoding)?;
-    let mut whole: Option<Bytes> = None;
-    let mut parts: Vec<u8> = Vec::new();
-    loop {
-        let frame = match tokio::time::timeout(silence, body.frame()).await {
-            Err(_) => return Err(CollectError::Timeout),
-            Ok(None) => break,
-            Ok(Some(Err(_))) => return Err(CollectError::Cut),
-            Ok(Some(Ok(frame))) => frame,
-        };
-        let Ok(data) = frame.into_data() else { continue };
-        if decoder.is_identity() {
-            if whole.is_none() && parts.is_empty() {
-                whole = Some(data);
-                continue;
-            }
-            if let Some(first) = whole.take() {
-                parts.extend_from_slice(&first);
-            }
-            if parts.len() + data.len() > bound {
-                return Err(CollectError::TooLarge);
-            }
-            parts.extend_from_slice(&data);
-        } else {
-            let room = bound.saturating_sub(parts.len());
-            decoder.push(&data, &mut parts, room).map_err(|_| CollectError::Encoding)?;
-        }
-    }
-    decoder.finish(&mut parts).map_err(|_| CollectError::Encoding)?;
-    let bytes = whole.unwrap_or_else(|| Bytes::from(parts));
-    if bytes.len() > bound { Err(CollectError::TooLarge) } else { Ok(bytes) }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum CollectError {
-    Cut,
-    Timeout,
-    TooLarge,
-    Encoding,
-}
-
-impl CollectError {
-    pub(crate) fn outcome(self) -> Outcome {
-        match self {
-            Self::Timeout => Outcome::buffered_cut(Ending::Timeout),
-            Self::Cut => Outcome::buffered_cut(Ending::Reset),
-            Self::TooLarge | Self::Encoding => Outcome::unreadable(Ending::Reset),
-        }
-    }
-
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::Timeout => "the provider fell silent in mid-answer",
-            Self::Cut => "the provider's connection broke in mid-answer",
-            Self::TooLarge => "the provider's answer is too large",
-            Self::Encoding => "the provider's answer cannot be decoded",
-        }
-    }
-}
-
 /// A provider's refusal that is the client's to see, as it is.
 pub(crate) fn passed(
     surface: Surface,
@@ -480,16 +403,26 @@ async fn answer(
     response: Response<Incoming>,
     request_id: &Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
-    let (head, body) = response.into_parts();
-    let text = |name: HeaderName| head.headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    let encoding = encoding::named(&head.headers);
-    let kind = text(header::CONTENT_TYPE).unwrap_or_default().to_ascii_lowercase();
-    let streams = call.stream && !kind.contains("application/json");
-    if streams {
-        stream(gateway, call, head.status, &head.headers, body, encoding.as_deref(), request_id).await
-    } else {
-        buffered(call, head.status, &head.headers, body, encoding.as_deref(), request_id).await
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if call.stream && !kind.to_ascii_lowercase().contains("application/json") {
+        let (head, body) = response.into_parts();
+        let encoding = encoding::named(&head.headers);
+        return stream(gateway, call, head.status, &head.headers, body, encoding.as_deref(), request_id)
+            .await;
     }
+    let surface = call.surface;
+    let answer = Whole {
+        ticket: call.ticket,
+        plane: &call.plane,
+        upstream: &call.upstream,
+        dialect: surface.dialect(),
+        request_id,
+    };
+    let read = |ticket: &Ticket, bytes: &[u8]| {
+        trace::read(ticket, surface, bytes);
+        whole::read(surface, bytes)
+    };
+    answer.answer(response, read).await
 }
 
 async fn stream(
@@ -573,7 +506,8 @@ fn unreadable(
     };
     let cut = Cut::new(gateway.cut_signal());
     let open = (gateway.stream_opened(), call.open);
-    let body = PassBody::new(body, Decoder::Identity, call.ticket, of, cut, open);
+    let from = (call.ticket, Arc::clone(&call.upstream));
+    let body = PassBody::new(body, Decoder::Identity, from, of, cut, open);
     let mut response = Response::new(OutBody::Pass(Box::new(body)));
     *response.status_mut() = status;
     let out = response.headers_mut();
@@ -583,49 +517,6 @@ fn unreadable(
     }
     unbuffered(out);
     figures::write(out, of.dialect, &figures, None);
-    figures::write_request_id(out, request_id);
-    Ok(response)
-}
-
-async fn buffered(
-    call: Admitted,
-    status: StatusCode,
-    head: &HeaderMap,
-    body: Incoming,
-    encoding: Option<&str>,
-    request_id: &Arc<str>,
-) -> Result<Response<OutBody>, Problem> {
-    let silence = call.upstream.config.silence_timeout;
-    let bytes = match collect(body, encoding, call.plane.config.bounds.answer_max, silence).await {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            call.ticket.end(&error.outcome());
-            return Err(Problem::upstream(error.text()));
-        }
-    };
-    let meter = tollbook_wire::read_usage(call.surface, &bytes);
-    let empty = bytes.is_empty();
-    let failed = meter.error.is_some() && meter.usage.is_none() && !meter.is_answer;
-    if empty || !meter.json || failed {
-        call.ticket.end(&Outcome::upstream_error());
-        let problem = match meter.error {
-            Some(error) => refusal::error_in_200(&error),
-            None if empty => Problem::upstream("the provider answered with nothing"),
-            None => Problem::upstream("the provider's answer is not what was asked for"),
-        };
-        return Err(problem);
-    }
-    let figures = *call.ticket.figures();
-    trace::read(&call.ticket, call.surface, &bytes);
-    call.ticket.end(&Outcome::buffered(&meter));
-    if call.upstream.is_named_in(&bytes) {
-        return Err(Problem::upstream("the provider's answer holds what no client may see"));
-    }
-    let mut response = Response::new(OutBody::full(bytes));
-    *response.status_mut() = status;
-    let out = response.headers_mut();
-    *out = call.upstream.for_client(head);
-    figures::write(out, call.surface.dialect(), &figures, None);
     figures::write_request_id(out, request_id);
     Ok(response)
 }

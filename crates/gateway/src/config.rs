@@ -56,7 +56,8 @@ pub struct Http2 {
     pub stream_window: u32,
     /// The same for all streams of a connection.
     pub connection_window: u32,
-    /// Calls a client may reset per minute and connection; beyond it the connection ends.
+    /// Calls a client may reset per minute and connection; beyond it the connection ends, and also where it resets more
+    /// than 32 at once that were not begun yet.
     pub resets_max: u32,
     /// A connection is asked for a sign of life so often.
     pub ping_every: Duration,
@@ -129,14 +130,18 @@ impl Default for UpstreamTls {
 pub struct Bounds {
     /// Largest request body; over it 413.
     pub body_max: usize,
-    /// Sum of request bodies held at once; over it new bodies wait.
+    /// Sum of request bodies held at once, what is decoded of them included; over it 503.
     pub bodies_in_flight_max: usize,
     /// Request head, all header lines together.
     pub head_max: usize,
+    /// What unfinished heads of all HTTP/1.1 connections hold at once beyond 4 KiB each; over it 503.
+    pub heads_in_flight_max: usize,
     /// Most header lines of a request.
     pub headers_max: usize,
     /// Largest buffered (not streamed) upstream answer; over it 502.
     pub answer_max: usize,
+    /// Sum of buffered answers held at once; over it 503.
+    pub answers_in_flight_max: usize,
     /// Connections accepted at once.
     pub connections_max: usize,
     /// Largest body that is passed through without being held; over it 413.
@@ -155,8 +160,10 @@ impl Default for Bounds {
             body_max: 32 << 20,
             bodies_in_flight_max: 1 << 30,
             head_max: 64 << 10,
+            heads_in_flight_max: 64 << 20,
             headers_max: 100,
             answer_max: 64 << 20,
+            answers_in_flight_max: 1 << 30,
             connections_max: 16_384,
             upload_max: 512 << 20,
             pace_min: 1024,

@@ -2,7 +2,8 @@
 //!
 //! A preflight is answered here, without a key and without a trace in any account. Every other answer to an allowed
 //! origin (refusals too) says that it may be read, and which headers. Cookies are never asked for: keys are the
-//! credential, so `Access-Control-Allow-Credentials` is never sent. Other origins get no header at all, which is a no.
+//! credential, so `Access-Control-Allow-Credentials` is never sent. Other origins get no such header, which is a no; that
+//! the answer depends on the origin is told to all, for the caches between.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,8 +17,23 @@ use crate::headers::value;
 
 /// Longest list of headers a preflight may ask for.
 const ASKED_MAX: usize = 4096;
-/// Methods any path takes.
-const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, DELETE");
+/// The methods of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Methods {
+    /// Those of every path the gateway knows by itself.
+    Usual,
+    /// Those of paths an operator opened.
+    All,
+}
+
+impl Methods {
+    fn value(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Usual => "GET, HEAD, POST, DELETE",
+            Self::All => "GET, HEAD, POST, PUT, PATCH, DELETE",
+        })
+    }
+}
 /// Headers of ours that a page may read; the ones SDKs look at.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, x-tollbook-reset, ratelimit, \
@@ -39,9 +55,16 @@ pub(crate) struct Cors {
     max_age: HeaderValue,
 }
 
-/// What an allowed request's answer has to say.
+/// What an answer has to say.
 #[derive(Debug)]
-pub(crate) struct Allowed(HeaderValue);
+pub(crate) enum Allowed {
+    /// The page may read it.
+    Origin(HeaderValue),
+    /// Every page may.
+    Any,
+    /// Nothing; but another origin would have been told another thing, which a cache must know.
+    No,
+}
 
 impl Cors {
     pub(crate) fn new(given: &config::Cors) -> Self {
@@ -53,17 +76,23 @@ impl Cors {
     }
 
     /// Whether a request comes from an allowed origin.
-    pub(crate) fn allows(&self, headers: &HeaderMap) -> Option<Allowed> {
-        let origin = headers.get(header::ORIGIN)?;
+    pub(crate) fn allows(&self, headers: &HeaderMap) -> Allowed {
+        let Some(origin) = headers.get(header::ORIGIN) else {
+            return if self.any { Allowed::Any } else { Allowed::No };
+        };
         if self.any {
-            return Some(Allowed(HeaderValue::from_static("*")));
+            return Allowed::Any;
         }
-        let known = self.origins.contains(&origin.to_str().ok()?.to_ascii_lowercase());
-        known.then(|| Allowed(origin.clone()))
+        let known = origin.to_str().is_ok_and(|o| self.origins.contains(&o.to_ascii_lowercase()));
+        if known { Allowed::Origin(origin.clone()) } else { Allowed::No }
     }
 
     /// The answer to a preflight; `None` if the request is none.
-    pub(crate) fn preflight<B>(&self, request: &Request<B>) -> Option<Response<OutBody>> {
+    pub(crate) fn preflight<B>(
+        &self,
+        request: &Request<B>,
+        methods: impl FnOnce() -> Methods,
+    ) -> Option<Response<OutBody>> {
         let headers = request.headers();
         let preflight = *request.method() == Method::OPTIONS
             && headers.contains_key(header::ORIGIN)
@@ -78,9 +107,9 @@ impl Cors {
             header::VARY,
             HeaderValue::from_static("origin, access-control-request-method, access-control-request-headers"),
         );
-        if let Some(Allowed(origin)) = self.allows(headers) {
+        if let Some(origin) = self.allows(headers).origin() {
             out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            out.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+            out.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods().value());
             out.insert(header::ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
             if let Some(asked) = asked(headers) {
                 out.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked);
@@ -91,11 +120,23 @@ impl Cors {
 }
 
 impl Allowed {
-    /// Says on any answer that it may be read.
-    pub(crate) fn write(self, out: &mut HeaderMap) {
-        out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, self.0);
-        out.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-        out.append(header::VARY, HeaderValue::from_static("origin"));
+    fn origin(&self) -> Option<HeaderValue> {
+        match self {
+            Self::Origin(origin) => Some(origin.clone()),
+            Self::Any => Some(HeaderValue::from_static("*")),
+            Self::No => None,
+        }
+    }
+
+    /// Says on any answer whether it may be read, and that this depends on who asks.
+    pub(crate) fn write(&self, out: &mut HeaderMap) {
+        if let Some(origin) = self.origin() {
+            out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            out.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        }
+        if !matches!(self, Self::Any) {
+            out.append(header::VARY, HeaderValue::from_static("origin"));
+        }
     }
 }
 
@@ -150,7 +191,7 @@ mod tests {
             ("null", false),
             ("*", false),
         ] {
-            let answer = cors.preflight(&preflight(origin, "authorization")).unwrap();
+            let answer = cors.preflight(&preflight(origin, "authorization"), || Methods::Usual).unwrap();
             assert_eq!(answer.headers().contains_key("access-control-allow-origin"), allowed, "{origin}");
             assert!(!answer.headers().contains_key("access-control-allow-credentials"));
         }
@@ -160,7 +201,7 @@ mod tests {
     fn asked_headers_are_names_and_bounded() {
         let cors = cors(&["*"]);
         let told = |asked: &str| {
-            let answer = cors.preflight(&preflight("https://x", asked)).unwrap();
+            let answer = cors.preflight(&preflight("https://x", asked), || Methods::Usual).unwrap();
             answer.headers().get("access-control-allow-headers").map(|v| v.to_str().unwrap().to_owned())
         };
         let names = "Authorization,content-type, x-stainless-lang";

@@ -6,7 +6,10 @@
 
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use http::header::{self, HeaderMap};
+
+use crate::budget::{Counted, Share};
 
 /// Input fed to a decoder at once.
 const PIECE: usize = 1024;
@@ -16,19 +19,22 @@ const WINDOW_LOG_MAX: u32 = 23;
 /// Where decoded bytes go.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
-    bytes: Vec<u8>,
+    bytes: Counted,
     room: usize,
-    full: bool,
+    full: Option<EncodingError>,
 }
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(room) = self.room.checked_sub(bytes.len()) else {
-            self.full = true;
+            self.full = Some(EncodingError::TooLarge);
             return Err(io::Error::other("no room"));
         };
+        if self.bytes.extend(bytes, 0).is_err() {
+            self.full = Some(EncodingError::Full);
+            return Err(io::Error::other("no room among all"));
+        }
         self.room = room;
-        self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -46,7 +52,7 @@ pub(crate) enum Decoder {
     Zstd(Box<zstd::stream::write::Decoder<'static, Sink>>),
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EncodingError {
     #[error("the encoding is not understood")]
     Unknown,
@@ -54,6 +60,8 @@ pub(crate) enum EncodingError {
     Damaged,
     #[error("what is encoded grows beyond its bound")]
     TooLarge,
+    #[error("what all calls hold together grows beyond its bound")]
+    Full,
 }
 
 impl Decoder {
@@ -90,14 +98,38 @@ impl Decoder {
         }
         for piece in chunk.chunks(PIECE) {
             let fed = self.feed(piece);
-            let full = self.take(out);
-            fed.map_err(|error| if full { EncodingError::TooLarge } else { error })?;
+            self.take(out);
+            fed?;
         }
         Ok(())
     }
 
     /// The bytes have ended: false ends are errors, and what the decoder still held is given.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), EncodingError> {
+        let ended = self.close();
+        self.take(out);
+        ended
+    }
+
+    /// What is decoded stays here, at most `room` bytes of it, counted before it is there.
+    pub(crate) fn keep(&mut self, buffer: Counted, room: usize) {
+        if let Some(sink) = self.sink() {
+            (sink.bytes, sink.room) = (buffer, room);
+        }
+    }
+
+    /// Decodes one chunk into what is kept.
+    pub(crate) fn push_kept(&mut self, chunk: &[u8]) -> Result<(), EncodingError> {
+        chunk.chunks(PIECE).try_for_each(|piece| self.feed(piece))
+    }
+
+    /// The bytes have ended: what was kept, and its share.
+    pub(crate) fn finish_kept(&mut self) -> Result<(Bytes, Option<Share>), EncodingError> {
+        self.close()?;
+        Ok(self.sink().map(|sink| std::mem::take(&mut sink.bytes)).unwrap_or_default().finish())
+    }
+
+    fn close(&mut self) -> Result<(), EncodingError> {
         let ended = match self {
             Self::Identity => return Ok(()),
             Self::Gzip(d) => d.try_finish(),
@@ -105,8 +137,7 @@ impl Decoder {
             Self::Brotli(d) => d.close(),
             Self::Zstd(d) => d.flush(),
         };
-        let full = self.take(out);
-        ended.map_err(|_| if full { EncodingError::TooLarge } else { EncodingError::Damaged })
+        ended.map_err(|_| self.failure())
     }
 
     fn feed(&mut self, piece: &[u8]) -> Result<(), EncodingError> {
@@ -117,14 +148,19 @@ impl Decoder {
             Self::Brotli(d) => d.write_all(piece).and_then(|()| d.flush()),
             Self::Zstd(d) => d.write_all(piece).and_then(|()| d.flush()),
         };
-        fed.map_err(|_| EncodingError::Damaged)
+        fed.map_err(|_| self.failure())
     }
 
-    /// Moves what is ready into `out`; true if there was no room for all of it.
-    fn take(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(sink) = self.sink() else { return false };
-        out.append(&mut sink.bytes);
-        sink.full
+    /// Why a write failed: for want of room, or because of what was written.
+    fn failure(&mut self) -> EncodingError {
+        self.sink().and_then(|sink| sink.full).unwrap_or(EncodingError::Damaged)
+    }
+
+    /// Moves what is ready into `out`.
+    fn take(&mut self, out: &mut Vec<u8>) {
+        if let Some(sink) = self.sink() {
+            sink.bytes.drain_into(out);
+        }
     }
 
     fn sink(&mut self) -> Option<&mut Sink> {
@@ -212,6 +248,30 @@ mod tests {
                 let pushed = decoder.push(&bomb, &mut out, room).and_then(|()| decoder.finish(&mut out));
                 assert_eq!(pushed.is_ok() && out.len() == plain.len(), fits, "{name} into {room}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_counted_before_it_is_decoded() {
+        let plain = vec![7; 3 << 20];
+        let mut br = Vec::new();
+        brotli::CompressorWriter::new(&mut br, 4096, 5, 22).write_all(&plain).unwrap();
+        let coded = [("gzip", gzip(&plain)), ("br", br), ("zstd", zstd::encode_all(&plain[..], 3).unwrap())];
+        for (name, bomb) in coded {
+            for (bound, fits) in [(plain.len(), true), (plain.len() - 1, false), (1 << 20, false)] {
+                let budget = crate::budget::Budget::new(bound);
+                let mut decoder = Decoder::new(Some(name)).unwrap();
+                decoder.keep(Counted::new(budget.share()), 1 << 30);
+                let kept = decoder.push_kept(&bomb).and_then(|()| decoder.finish_kept());
+                match kept {
+                    Ok((bytes, _share)) => assert!(fits && bytes == plain, "{name} within {bound}"),
+                    Err(error) => assert_eq!((error, fits), (EncodingError::Full, false), "{name}"),
+                }
+            }
+            let mut decoder = Decoder::new(Some(name)).unwrap();
+            decoder.keep(Counted::default(), plain.len() - 1);
+            let kept = decoder.push_kept(&bomb).and_then(|()| decoder.finish_kept());
+            assert_eq!(kept.map(drop), Err(EncodingError::TooLarge), "{name}");
         }
     }
 

@@ -9,11 +9,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tollbook_admission::{Admission, Snapshot};
+use tollbook_admission::{Admission, Readiness, Snapshot};
 use tollbook_telemetry::trace::{CallTrace, Tracer};
 use tollbook_telemetry::{InFlight, Metrics, PoolLabel, labels};
 use tollbook_wire::{Dialect, ErrorKind, Surface};
@@ -29,7 +29,7 @@ use crate::problem::{self, Problem};
 use crate::relay::Drains;
 use crate::screen::{self, Malformed};
 use crate::upstream::{SendError, Upstream};
-use crate::{call, limits, listen, pass, peer, tls, trace};
+use crate::{call, cors, limits, listen, pass, peer, tls, trace};
 
 /// After the drain time: how long streams may take to write their last event.
 const CUT_GRACE: Duration = Duration::from_secs(5);
@@ -145,10 +145,12 @@ impl Gateway {
     async fn handle(self: Arc<Self>, peer: IpAddr, request: Request<Incoming>) -> Response<OutBody> {
         let front = Arc::clone(&self.plane.load().front);
         let client = peer::client(peer, request.headers(), &front.proxies.trusted);
-        if let Some(preflight) = front.cors.as_ref().and_then(|cors| cors.preflight(&request)) {
+        if let Some(cors) = &front.cors
+            && let Some(preflight) = cors.preflight(&request, || self.methods(&request))
+        {
             return preflight;
         }
-        let allowed = front.cors.as_ref().and_then(|cors| cors.allows(request.headers()));
+        let allowed = front.cors.as_ref().map(|cors| cors.allows(request.headers()));
         let mut response = self.answer(request).await;
         if let Some(allowed) = allowed {
             allowed.write(response.headers_mut());
@@ -185,6 +187,16 @@ impl Gateway {
         }
     }
 
+    /// The methods a page may use on a path, as far as they are told apart.
+    fn methods(&self, request: &Request<Incoming>) -> cors::Methods {
+        let config = &self.plane.load().config;
+        let dialect = dialect_of(request);
+        match passes::find(config, &Method::PUT, request.uri().path(), dialect) {
+            Passing::Pass(_) => cors::Methods::All,
+            _ => cors::Methods::Usual,
+        }
+    }
+
     /// A path that the gateway does not serve itself: passed through, or nothing.
     async fn elsewhere(self: Arc<Self>, request: Request<Incoming>) -> Response<OutBody> {
         let dialect = dialect_of(&request);
@@ -215,7 +227,10 @@ impl Gateway {
             _ => StatusCode::BAD_REQUEST,
         };
         let dialect = dialect_of(request);
-        let problem = Problem::new(ErrorKind::InvalidRequest, status, text).code("malformed_request");
+        let problem = match why {
+            Malformed::Busy => Problem::unavailable(text).code("overloaded"),
+            _ => Problem::new(ErrorKind::InvalidRequest, status, text).code("malformed_request"),
+        };
         let surface = if dialect == Dialect::Anthropic { Surface::Messages } else { Surface::Chat };
         self.note_refused(surface, &problem);
         problem.respond(dialect, &self.request_id())
@@ -231,13 +246,13 @@ impl Gateway {
     }
 
     fn readyz(&self) -> Response<OutBody> {
-        if !self.ready.load(Ordering::Relaxed) {
-            plain(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-        } else if self.admission.is_ready() {
-            plain(StatusCode::OK, "ready\n")
-        } else {
-            plain(StatusCode::SERVICE_UNAVAILABLE, "outcomes cannot be kept: the spool is full\n")
-        }
+        let why = match self.admission.readiness() {
+            _ if !self.ready.load(Ordering::Relaxed) => "shutting down\n",
+            Readiness::Ready => return plain(StatusCode::OK, "ready\n"),
+            Readiness::SpoolFull => "outcomes cannot be kept: the spool is full\n",
+            Readiness::EngineAway => "the engine takes no calls; is the disk of its log full?\n",
+        };
+        plain(StatusCode::SERVICE_UNAVAILABLE, why)
     }
 
     fn metrics_page(&self) -> Response<OutBody> {
@@ -325,6 +340,7 @@ impl Gateway {
             403 => labels::Problem::Forbidden,
             404 => labels::Problem::UnknownModel,
             413 => labels::Problem::TooLarge,
+            503 if problem.code == Some("overloaded") => labels::Problem::Overloaded,
             503 => labels::Problem::EngineAway,
             429 if problem.code == Some("too_many_streams") => labels::Problem::Overloaded,
             402 | 429 => return, // counted as a denial by admission

@@ -38,7 +38,8 @@ const PIECE_MAX: usize = 16 << 10;
 const SEND_BUFFER: usize = 32 << 10;
 /// Largest frame taken.
 const FRAME_MAX: u32 = 16 << 10;
-/// Streams reset by the client that wait to be forgotten; beyond it the connection ends.
+/// Streams reset by the client before they were begun, at once; beyond it the connection ends. They wait with their heads
+/// in memory, where no other bound sees them, so this is not the thousand of `resets_max`.
 const PENDING_RESETS_MAX: usize = 32;
 /// Streams reset by us for errors of the client; beyond it the connection ends.
 const ERROR_RESETS_MAX: usize = 64;
@@ -332,10 +333,9 @@ where
     loop {
         tokio::select! {
             ended = serving.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "an HTTP/2 connection ended early");
-                }
-                return Ok(());
+                let Err(error) = ended else { return Ok(()) };
+                tracing::debug!(%error, "an HTTP/2 connection ended early");
+                return if is_flood(&error) { Err(labels::ConnectionCut::Resets) } else { Ok(()) };
             }
             () = stopped(&mut stop), if !going => {
                 going = true;
@@ -355,6 +355,12 @@ where
     }
 }
 
+/// Whether the library ended the connection for what its client piled up.
+fn is_flood(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.is_library() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
+}
+
 fn builder(bounds: &Bounds, settings: &Http2) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -364,7 +370,9 @@ fn builder(bounds: &Bounds, settings: &Http2) -> http2::Builder<TokioExecutor> {
         .initial_connection_window_size(settings.connection_window)
         .max_frame_size(FRAME_MAX)
         .max_header_list_size(u32::try_from(bounds.head_max).unwrap_or(u32::MAX))
-        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_pending_accept_reset_streams(
+            PENDING_RESETS_MAX.min(usize::try_from(settings.resets_max).unwrap_or(usize::MAX)),
+        )
         .max_local_error_reset_streams(ERROR_RESETS_MAX)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(settings.ping_every)

@@ -1,19 +1,21 @@
 //! Reads a client's body, within bounds of size, of silence, and of all bodies held together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::budget::{Budget, Counted, Full, Share};
 use crate::encoding::{self, Decoder, EncodingError};
 use crate::pace::{Debt, Pace};
 
 /// Encoded bodies decoded at once.
 const DECODERS_MAX: usize = 4;
+/// What a request says of its body's length is believed so far.
+const ANNOUNCED_MAX: usize = 1 << 20;
 
 /// Why a body was not taken.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,25 +33,9 @@ pub(crate) enum IntakeError {
     Damaged,
 }
 
-/// Bytes of the bound on all bodies, given back when dropped; lives as long as the bytes do.
-#[derive(Debug)]
-pub(crate) struct Share {
-    held: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Share {
-    /// Takes more; false if the bound would be passed.
-    fn grow(&mut self, more: usize, bound: usize) -> bool {
-        let before = self.held.fetch_add(more, Ordering::Relaxed);
-        self.bytes += more;
-        before.saturating_add(more) <= bound
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+impl From<Full> for IntakeError {
+    fn from(_: Full) -> Self {
+        Self::Busy
     }
 }
 
@@ -57,15 +43,15 @@ impl Drop for Share {
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) bytes: Bytes,
-    pub(crate) share: Share,
+    pub(crate) share: Option<Share>,
 }
 
-/// Bounds the bytes of all request bodies held at once. What counts is what has arrived, so a slow client holds no more
-/// than it sent, and nobody waits for anybody: over the bound the call is refused with a hint to come again.
+/// Bounds the bytes of all request bodies held at once. What counts is what has arrived, and the room for what is decoded
+/// of it, so a slow client holds no more than it sent, and nobody waits for anybody: over the bound the call is refused
+/// with a hint to come again.
 #[derive(Debug, Clone)]
 pub(crate) struct Intake {
-    held: Arc<AtomicUsize>,
-    in_flight_max: usize,
+    all: Budget,
     body_max: usize,
     pace: Pace,
     decoders: Arc<Semaphore>,
@@ -74,8 +60,7 @@ pub(crate) struct Intake {
 impl Intake {
     pub(crate) fn new(body_max: usize, in_flight_max: usize, pace: Pace) -> Self {
         Self {
-            held: Arc::default(),
-            in_flight_max: in_flight_max.max(body_max),
+            all: Budget::new(in_flight_max.max(body_max)),
             body_max,
             pace,
             decoders: Arc::new(Semaphore::new(DECODERS_MAX)),
@@ -84,7 +69,8 @@ impl Intake {
 
     /// Other bounds for bodies that come from now on; what is held is counted together.
     pub(crate) fn with(&self, body_max: usize, in_flight_max: usize, pace: Pace) -> Self {
-        Self { held: Arc::clone(&self.held), ..Self::new(body_max, in_flight_max, pace) }
+        let all = self.all.with(in_flight_max.max(body_max));
+        Self { all, ..Self::new(body_max, in_flight_max, pace) }
     }
 
     /// Reads the whole body.
@@ -102,9 +88,11 @@ impl Intake {
         if announced.is_some_and(|n| n > self.body_max) {
             return Err(IntakeError::TooLarge);
         }
-        let mut share = Share { held: Arc::clone(&self.held), bytes: 0 };
+        // What is announced is not believed beyond a megabyte.
+        let expected = announced.unwrap_or(0).min(ANNOUNCED_MAX);
+        let mut share = self.all.share();
         let mut first: Option<Bytes> = None;
-        let mut rest = BytesMut::new();
+        let mut rest = Counted::new(self.all.share());
         let mut debt = Debt::default();
         loop {
             let now = Instant::now();
@@ -122,46 +110,50 @@ impl Intake {
             if held + data.len() > self.body_max {
                 return Err(IntakeError::TooLarge);
             }
-            if !share.grow(data.len(), self.in_flight_max) {
-                return Err(IntakeError::Busy);
-            }
             // Most bodies come in one frame and are never copied.
-            if first.is_none() && rest.is_empty() {
+            if first.is_none() && rest.len() == 0 {
+                share.take(data.len())?;
                 first = Some(data);
                 continue;
             }
             if let Some(first) = first.take() {
-                // What is announced is not believed beyond a megabyte.
-                let expected = announced.unwrap_or(0).min(1 << 20);
-                rest.reserve(expected.max(first.len() + data.len()));
-                rest.extend_from_slice(&first);
+                rest.extend(&first, expected)?;
+                share = self.all.share();
             }
-            rest.extend_from_slice(&data);
+            rest.extend(&data, expected)?;
         }
-        let mut bytes = first.unwrap_or_else(|| rest.freeze());
+        let (bytes, share) = match first {
+            Some(first) => (first, Some(share)),
+            None => rest.finish(),
+        };
         if coded {
-            bytes = self.decode(coding, bytes).await?;
-            if !share.grow(bytes.len(), self.in_flight_max) {
-                return Err(IntakeError::Busy);
-            }
+            return self.decode(coding, bytes, share).await;
         }
         Ok(Taken { bytes, share })
     }
 
     /// Decodes a body that is there in whole: a client that sends slowly holds no decoder, and few run at once.
-    async fn decode(&self, coding: Option<String>, coded: Bytes) -> Result<Bytes, IntakeError> {
+    async fn decode(
+        &self,
+        coding: Option<String>,
+        coded: Bytes,
+        share: Option<Share>,
+    ) -> Result<Taken, IntakeError> {
         let Ok(_turn) = self.decoders.acquire().await else { return Err(IntakeError::Busy) };
-        let room = self.body_max;
+        let (room, plain) = (self.body_max, Counted::new(self.all.share()));
         let work = move || {
             let mut decoder = Decoder::new(coding.as_deref())?;
-            let mut plain = Vec::new();
-            decoder.push(&coded, &mut plain, room)?;
-            decoder.finish(&mut plain)?;
-            Ok(Bytes::from(plain))
+            decoder.keep(plain, room);
+            decoder.push_kept(&coded)?;
+            let kept = decoder.finish_kept();
+            // What was encoded is held until here.
+            drop((coded, share));
+            kept
         };
         match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(plain)) => Ok(plain),
+            Ok(Ok((bytes, share))) => Ok(Taken { bytes, share }),
             Ok(Err(EncodingError::TooLarge)) => Err(IntakeError::TooLarge),
+            Ok(Err(EncodingError::Full)) => Err(IntakeError::Busy),
             Ok(Err(EncodingError::Unknown | EncodingError::Damaged)) | Err(_) => Err(IntakeError::Damaged),
         }
     }

@@ -6,6 +6,7 @@
 //! Knows no engine, no store and no SQL.
 
 mod body;
+mod budget;
 mod call;
 mod config;
 mod connect;
@@ -16,6 +17,7 @@ mod encoding;
 mod figures;
 mod gateway;
 mod headers;
+mod hidden;
 mod http2;
 mod intake;
 mod limits;
@@ -40,6 +42,7 @@ mod tls;
 mod trace;
 mod upload;
 mod upstream;
+mod whole;
 
 pub use config::{Bounds, Config, Cors, Http2, Passes, Proxies, Proxy, Timeouts, Tls, Upstream, UpstreamTls};
 pub use gateway::Gateway;
@@ -47,3 +50,4 @@ pub use passes::{may_be_opened, passed_paths};
 pub use paths::served_paths;
 pub use peer::Network;
 pub use plane::Prepared;
+pub use screen::{HeadBounds, Screen, refused_head};

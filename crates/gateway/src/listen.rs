@@ -24,6 +24,7 @@ use tokio::sync::{Semaphore, watch};
 use tollbook_telemetry::{Metrics, labels};
 
 use crate::body::OutBody;
+use crate::budget::Budget;
 use crate::config::{Bounds, Http2, Proxies, Timeouts};
 use crate::cors::Cors;
 use crate::http2;
@@ -42,6 +43,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(crate) struct Front {
     pub(crate) bounds: Bounds,
+    /// What unfinished heads of all connections may hold.
+    pub(crate) heads: Budget,
     pub(crate) timeouts: Timeouts,
     pub(crate) http2: Http2,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -219,7 +222,7 @@ async fn first<S, H, F>(
         .header_read_timeout(front.timeouts.head)
         .max_headers(front.bounds.headers_max.saturating_add(8))
         .max_buf_size(front.bounds.head_max.max(8192).saturating_add(1024))
-        .serve_connection(TokioIo::new(Screen::new(stream, heads)), service);
+        .serve_connection(TokioIo::new(Screen::new(stream, heads, front.heads.share())), service);
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tollbook_admission::{Admitted, Asking, Ending, Outcome, Place, Principal, Refused, Ticket, Way};
-use tollbook_wire::{Dialect, ErrorKind, PassedMeter, Surface};
+use tollbook_wire::{Dialect, ErrorKind, Surface};
 
 use crate::body::OutBody;
+use crate::budget::Share;
 use crate::call;
 use crate::cut::Cut;
 use crate::detach::Detach;
@@ -22,7 +22,7 @@ use crate::encoding::Decoder;
 use crate::figures;
 use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
-use crate::intake::{IntakeError, Share};
+use crate::intake::IntakeError;
 use crate::outgoing::{Outgoing, Sent};
 use crate::pass_body::{PassBody, PassOf};
 use crate::passes::{self, Kind, Pass};
@@ -32,6 +32,7 @@ use crate::problem::{Problem, Retry};
 use crate::refusal::{self, Verdict};
 use crate::upload::{Progress, Upload, UploadError};
 use crate::upstream::{Passing, Upstream};
+use crate::whole::{self, ErrorAnswer, Whole};
 
 /// Longest pause before a retry.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -181,7 +182,7 @@ impl Passage<'_> {
             model => Outgoing::new(&taken.bytes, passed.rename(model)),
         };
         let metered = way == Way::Passed;
-        self.ready(head, content_type, Ahead::Whole(body), admitted, metered, Some(taken.share))
+        self.ready(head, content_type, Ahead::Whole(body), admitted, metered, taken.share)
     }
 
     /// The configuration may have changed while the body came: what is in force now decides.
@@ -329,16 +330,17 @@ async fn run(
                 return answer(&gateway, ready, response, &request_id).await;
             }
             Ok(response) => {
-                let (status, head, body) = call::read_error(&ready.plane, response).await;
-                let ours = ready.upstream.is_named_in(&body);
-                let dialect = ready.upstream.config.dialect;
-                gateway.note_upstream_error(pool, &ready.upstream.config.name, status);
-                match refusal::judge(ready.surface, dialect, status, &head, body, ours) {
-                    Verdict::Retry { pause, problem } => (Some(pause), problem, Outcome::upstream_error()),
-                    Verdict::Give { problem } => (None, problem, Outcome::upstream_error()),
+                let error = ErrorAnswer::read(&ready.plane, response).await;
+                gateway.note_upstream_error(pool, &ready.upstream.config.name, error.status);
+                let outcome = ready.ended_by(&error);
+                match refusal::judge(ready.surface, &ready.upstream, error) {
+                    Verdict::Retry { pause, problem } => {
+                        (Some(pause).filter(|_| !whole::is_paid(&outcome)), problem, outcome)
+                    }
+                    Verdict::Give { problem } => (None, problem, outcome),
                     Verdict::Pass { status, body } => {
                         let figures = *ready.ticket.figures();
-                        ready.ticket.end(&Outcome::upstream_error());
+                        ready.ticket.end(&outcome);
                         return Ok(call::passed(ready.surface, status, body, &figures, &request_id));
                     }
                 }
@@ -359,6 +361,13 @@ async fn run(
             ready.ticket.end(&outcome);
             return Err(Problem::refused(refused, ready.surface.dialect(), gateway.jitter()));
         }
+    }
+}
+
+impl Ready {
+    /// How the call ends with an error answer: what it reports counts where an answer's would.
+    fn ended_by(&self, error: &ErrorAnswer) -> Outcome {
+        if self.metered { error.passed_outcome(self.surface.dialect()) } else { Outcome::upstream_error() }
     }
 }
 
@@ -396,13 +405,21 @@ async fn answer(
     response: Response<Incoming>,
     request_id: &Arc<str>,
 ) -> Result<Response<OutBody>, Problem> {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let kind = kind.to_ascii_lowercase();
+    let dialect = ready.surface.dialect();
+    if ready.metered && kind.contains("json") {
+        let answer = Whole {
+            ticket: ready.ticket,
+            plane: &ready.plane,
+            upstream: &ready.upstream,
+            dialect,
+            request_id,
+        };
+        return answer.answer(response, |_, bytes| whole::look(dialect, bytes)).await;
+    }
     let (head, body) = response.into_parts();
     let encoding = crate::encoding::named(&head.headers);
-    let kind = head.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let kind = kind.to_ascii_lowercase();
-    if ready.metered && kind.contains("json") {
-        return whole(ready, head.status, &head.headers, body, encoding.as_deref(), request_id).await;
-    }
     let streams = kind.starts_with("text/event-stream");
     let (decoder, unread) = match Decoder::new(encoding.as_deref()) {
         Ok(decoder) => (decoder, false),
@@ -422,7 +439,8 @@ async fn answer(
         silence: ready.upstream.config.silence_timeout,
     };
     let cut = Cut::new(gateway.cut_signal());
-    let body = PassBody::new(body, decoder, ready.ticket, of, cut, (gateway.stream_opened(), None));
+    let from = (ready.ticket, Arc::clone(&ready.upstream));
+    let body = PassBody::new(body, decoder, from, of, cut, (gateway.stream_opened(), None));
     let mut response = Response::new(OutBody::Pass(Box::new(body)));
     *response.status_mut() = head.status;
     let out = response.headers_mut();
@@ -436,51 +454,6 @@ async fn answer(
         call::unbuffered(out);
     }
     figures::write(out, of.dialect, &figures, None);
-    figures::write_request_id(out, request_id);
-    Ok(response)
-}
-
-/// A JSON answer whose usage counts.
-async fn whole(
-    ready: Ready,
-    status: StatusCode,
-    head: &HeaderMap,
-    body: Incoming,
-    encoding: Option<&str>,
-    request_id: &Arc<str>,
-) -> Result<Response<OutBody>, Problem> {
-    let silence = ready.upstream.config.silence_timeout;
-    let bytes: Bytes =
-        match call::collect(body, encoding, ready.plane.config.bounds.answer_max, silence).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                ready.ticket.end(&error.outcome());
-                return Err(Problem::upstream(error.text()));
-            }
-        };
-    let dialect = ready.surface.dialect();
-    let mut meter = PassedMeter::new(dialect);
-    let json = meter.body(&bytes);
-    let usage = meter.usage_found();
-    if !json || (meter.error.is_some() && usage.is_none()) {
-        ready.ticket.end(&Outcome::upstream_error());
-        return Err(match &meter.error {
-            Some(error) => refusal::error_in_200(error),
-            None => Problem::upstream("the provider's answer is not what was asked for"),
-        });
-    }
-    let figures = *ready.ticket.figures();
-    let outcome =
-        Outcome { usage, output_seen: true, anomalies: meter.anomalies, ..Outcome::bare(Ending::Complete) };
-    ready.ticket.end(&outcome);
-    if ready.upstream.is_named_in(&bytes) {
-        return Err(Problem::upstream("the provider's answer holds what no client may see"));
-    }
-    let mut response = Response::new(OutBody::full(bytes));
-    *response.status_mut() = status;
-    let out = response.headers_mut();
-    *out = ready.upstream.for_client(head);
-    figures::write(out, dialect, &figures, None);
     figures::write_request_id(out, request_id);
     Ok(response)
 }

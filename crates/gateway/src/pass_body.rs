@@ -1,12 +1,13 @@
 //! An answer that is passed through: bytes in, the same bytes out, and a look at its events for a usage.
 //!
 //! Invariants: memory is one piece of the answer and the reader's bound; the Ticket ends exactly once, at the end of the
-//! body or when it is dropped. An answer that breaks off is never made to look whole: an event stream gets its dialect's
+//! body or when it is dropped; our credential goes no further. An answer that breaks off is never made to look whole: an event stream gets its dialect's
 //! error event, anything else fails towards the client.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,9 @@ use tollbook_wire::{Dialect, ErrorDetail, ErrorKind, PassedMeter};
 
 use crate::cut::Cut;
 use crate::encoding::Decoder;
+use crate::hidden::Joint;
 use crate::open::OpenStream;
+use crate::upstream::Upstream;
 
 /// Most bytes one decoded chunk may grow to.
 const EXPAND_MAX: usize = 8 << 20;
@@ -29,6 +32,10 @@ const EXPAND_MAX: usize = 8 << 20;
 pub(crate) struct PassBody {
     upstream: Incoming,
     decoder: Decoder,
+    /// Whose answer it is.
+    from: Arc<Upstream>,
+    /// What may be the beginning of its credential.
+    joint: Joint,
     ticket: Option<Ticket>,
     dialect: Dialect,
     /// Of an event stream whose usage counts.
@@ -62,7 +69,7 @@ impl PassBody {
     pub(crate) fn new(
         upstream: Incoming,
         decoder: Decoder,
-        ticket: Ticket,
+        (ticket, from): (Ticket, Arc<Upstream>),
         of: PassOf,
         cut: Cut,
         open: (InFlight, Option<OpenStream>),
@@ -70,6 +77,8 @@ impl PassBody {
         Self {
             upstream,
             decoder,
+            from,
+            joint: Joint::default(),
             ticket: Some(ticket),
             dialect: of.dialect,
             meter: (of.events && of.metered).then(|| PassedMeter::new(of.dialect)),
@@ -113,11 +122,18 @@ impl PassBody {
                     let Some(data) = self.decoded(data) else {
                         return Poll::Ready(Some(self.broken(Ending::Reset)));
                     };
+                    let Ok(mut data) = self.joint.pass(&self.from.hidden, data) else {
+                        return Poll::Ready(Some(self.broken(Ending::Reset)));
+                    };
+                    // A body of known length is not asked for its end.
+                    let over = self.decoder.is_identity() && self.upstream.is_end_stream();
+                    if over {
+                        data = with(data, self.joint.rest());
+                    }
                     if let Some(meter) = &mut self.meter {
                         meter.push(&data);
                     }
-                    // A body of known length is not asked for its end.
-                    if self.decoder.is_identity() && self.upstream.is_end_stream() {
+                    if over {
                         self.end(Ending::Complete);
                     }
                     if !data.is_empty() {
@@ -130,11 +146,15 @@ impl PassBody {
                     if self.decoder.finish(&mut tail).is_err() {
                         return Poll::Ready(Some(self.broken(Ending::Reset)));
                     }
+                    let Ok(tail) = self.joint.pass(&self.from.hidden, tail.into()) else {
+                        return Poll::Ready(Some(self.broken(Ending::Reset)));
+                    };
+                    let tail = with(tail, self.joint.rest());
                     if let Some(meter) = &mut self.meter {
                         meter.push(&tail);
                     }
                     self.end(Ending::Complete);
-                    return Poll::Ready(Some(tail).filter(|tail| !tail.is_empty()).map(|t| Ok(t.into())));
+                    return Poll::Ready(Some(tail).filter(|tail| !tail.is_empty()).map(Ok));
                 }
             }
         }
@@ -190,6 +210,15 @@ impl PassBody {
             }
         }
         ticket.end(&outcome);
+    }
+}
+
+/// Both, one behind the other.
+fn with(first: Bytes, second: Bytes) -> Bytes {
+    match (first.is_empty(), second.is_empty()) {
+        (_, true) => first,
+        (true, _) => second,
+        _ => Bytes::from([&first[..], &second[..]].concat()),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tollbook_admission::Snapshot;
 
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::cors::Cors;
 use crate::intake::Intake;
@@ -22,8 +23,17 @@ pub(crate) struct Plane {
     pub(crate) config: Config,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) intake: Intake,
+    /// What answers that come in one piece may hold.
+    pub(crate) answers: Budget,
     pub(crate) front: Arc<Front>,
     upstreams: BTreeMap<String, Arc<Upstream>>,
+}
+
+/// What all planes count together.
+struct Shared {
+    intake: Intake,
+    answers: Budget,
+    heads: Budget,
 }
 
 impl Plane {
@@ -36,7 +46,9 @@ impl Plane {
     pub(crate) fn new(config: Config, snapshot: Arc<Snapshot>) -> Result<Self, String> {
         let bounds = config.bounds;
         let intake = Intake::new(bounds.body_max, bounds.bodies_in_flight_max, pace(&config));
-        Self::build(config, snapshot, intake, None, &BTreeMap::new())
+        let heads = Budget::new(bounds.heads_in_flight_max);
+        let counted = Shared { intake, answers: Budget::new(answers_max(&config)), heads };
+        Self::build(config, snapshot, counted, None, &BTreeMap::new())
     }
 
     /// The next one. Clients know by the scheme how to come in: TLS is neither begun nor ended in a running gateway.
@@ -46,13 +58,15 @@ impl Plane {
         }
         let bounds = config.bounds;
         let intake = self.intake.with(bounds.body_max, bounds.bodies_in_flight_max, pace(&config));
-        Self::build(config, snapshot, intake, self.front.tls.as_ref(), &self.upstreams)
+        let heads = self.front.heads.with(bounds.heads_in_flight_max);
+        let counted = Shared { intake, answers: self.answers.with(answers_max(&config)), heads };
+        Self::build(config, snapshot, counted, self.front.tls.as_ref(), &self.upstreams)
     }
 
     fn build(
         config: Config,
         snapshot: Arc<Snapshot>,
-        intake: Intake,
+        counted: Shared,
         tls: Option<&Arc<Tls>>,
         before: &BTreeMap<String, Arc<Upstream>>,
     ) -> Result<Self, String> {
@@ -70,20 +84,27 @@ impl Plane {
             (Some(given), Some(tls)) if tls.serves(given, config.http2.enabled) => Some(Arc::clone(tls)),
             (Some(given), _) => Some(Arc::new(Tls::new(given.clone(), config.http2.enabled)?)),
         };
+        let Shared { intake, answers, heads } = counted;
         let front = Front {
             bounds: config.bounds,
+            heads,
             timeouts: config.timeouts,
             http2: config.http2,
             tls,
             cors: config.cors.as_ref().map(Cors::new),
             proxies: config.proxies.clone(),
         };
-        Ok(Self { config, snapshot, intake, front: Arc::new(front), upstreams })
+        Ok(Self { config, snapshot, intake, answers, front: Arc::new(front), upstreams })
     }
 
     pub(crate) fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
         self.upstreams.get(name).cloned()
     }
+}
+
+/// One answer of the largest size always fits.
+fn answers_max(config: &Config) -> usize {
+    config.bounds.answers_in_flight_max.max(config.bounds.answer_max)
 }
 
 /// How fast a body has to come in.

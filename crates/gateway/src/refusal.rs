@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use tollbook_admission::{Ending, Outcome};
 use tollbook_wire::{Dialect, ErrorKind, RefusalClass, Surface, UpstreamErrorFacts};
 
 use crate::figures;
 use crate::problem::{Problem, Retry};
-use crate::upstream::SendError;
+use crate::upstream::{SendError, Upstream};
+use crate::whole::ErrorAnswer;
 
 /// Pause before a retry when the upstream gave no hint.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -40,16 +41,12 @@ pub(crate) enum Verdict {
 }
 
 /// Judges a complete error answer.
-pub(crate) fn judge(
-    surface: Surface,
-    upstream: Dialect,
-    status: StatusCode,
-    headers: &HeaderMap,
-    body: Bytes,
-    names_our_key: bool,
-) -> Verdict {
+pub(crate) fn judge(surface: Surface, from: &Upstream, error: ErrorAnswer) -> Verdict {
+    let ErrorAnswer { status, head, body } = error;
+    let names_our_key = from.is_named_in(&body);
+    let upstream = from.config.dialect;
     let lines: Vec<(&str, &str)> =
-        headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect();
+        head.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect();
     let now_ms = figures::wall_seconds().saturating_mul(1000);
     let refusal = tollbook_wire::classify_refusal(upstream, status.as_u16(), &lines, &body, now_ms);
     let wait = refusal.wait_ms.map(Duration::from_millis);

@@ -23,6 +23,7 @@ use tollbook_wire::{ErrorDetail, ErrorKind, StopUsage, StreamRelay, Surface};
 
 use crate::cut::Cut;
 use crate::encoding::Decoder;
+use crate::hidden::Joint;
 use crate::open::OpenStream;
 use crate::problem::Problem;
 use crate::upstream::Upstream;
@@ -40,9 +41,11 @@ pub(crate) struct RelayBody {
     relay: StreamRelay,
     ready: VecDeque<Bytes>,
     scratch: Vec<Bytes>,
-    /// `None` once the call has ended.
     /// Whose stream it is.
     from: Arc<Upstream>,
+    /// What may be the beginning of its credential.
+    joint: Joint,
+    /// `None` once the call has ended.
     ticket: Option<Ticket>,
     surface: Surface,
     usage_asked: bool,
@@ -119,6 +122,7 @@ impl RelayBody {
             planned: ticket.is_planned(),
             ticket: Some(ticket),
             from,
+            joint: Joint::default(),
             surface: stream.surface,
             usage_asked: stream.usage_asked,
             silence: stream.silence,
@@ -222,10 +226,10 @@ impl RelayBody {
             Bytes::from(plain)
         };
         // Our key at the provider is no client's to see: the stream breaks off before it.
-        if self.from.is_named_in(&data) {
+        let Ok(data) = self.joint.pass(&self.from.hidden, data) else {
             let _ = self.finish(Ending::Reset);
             return;
-        }
+        };
         self.relay.push(data, &mut self.scratch);
         self.ready.extend(self.scratch.drain(..));
         let told = self.relay.meter().told();
@@ -316,6 +320,10 @@ impl RelayBody {
     /// The stream is over; `how` is what the transport said, the events may know better.
     fn finish(&mut self, how: Ending) -> Poll<()> {
         let Some(ticket) = self.ticket.take() else { return Poll::Ready(()) };
+        let rest = self.joint.rest();
+        if !rest.is_empty() {
+            self.relay.push(rest, &mut self.scratch);
+        }
         let end = self.relay.end(&mut self.scratch);
         let ending = if self.relay.meter().error.is_some() {
             Ending::UpstreamError

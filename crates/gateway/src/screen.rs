@@ -3,7 +3,7 @@
 //! A request whose end two readers would find at different bytes can smuggle a second one through a proxy in front of
 //! us. So there is one meaning or one refusal: lines end with CRLF, nothing is folded, a length is told once, as digits
 //! or as `chunked`, never both. Invariants: what is passed on is what came, byte for byte, and always whole heads; an
-//! unfinished head is held, within its bound; bodies are counted, not copied.
+//! unfinished head is held, within its bound and that of all connections together; bodies are counted, not copied.
 //! A head that is refused is replaced by a request of our own for `PATH`, so that the refusal is an answer like any
 //! other: JSON, in its turn, and the last on its connection. A chunked body that is malformed fails for its reader.
 
@@ -14,10 +14,16 @@ use std::task::{Context, Poll, ready};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::budget::{Budget, Share};
+use crate::prefixed::{Prefixed, writes_through};
+
 /// What a refused head is replaced with asks for this. No client can ask for it with another outcome.
 pub(crate) const PATH: &str = "/.refused";
 /// Names the reason there.
 pub(crate) const REASON: &str = "x-tollbook-refused";
+/// What an unfinished head may take without being counted: nearly every head is smaller, so that those who send large
+/// ones and never finish cannot close the door to others.
+const HEAD_FREE: usize = 4 << 10;
 /// Digits of a chunk's size, at most: 2^48 bytes are more than any body.
 const CHUNK_DIGITS_MAX: u32 = 12;
 /// Bytes of a chunk's extensions, and of all trailers.
@@ -38,10 +44,12 @@ pub(crate) enum Malformed {
     TwoLengths,
     TooLarge,
     TooMany,
+    /// Nothing is wrong with it but that there are too many.
+    Busy,
 }
 
 impl Malformed {
-    const ALL: [(Self, &'static str, &'static str); 10] = [
+    const ALL: [(Self, &'static str, &'static str); 11] = [
         (Self::RequestLine, "request-line", "the request line is malformed"),
         (Self::LineEnd, "line-end", "a line of the request's head does not end with CRLF"),
         (Self::Folded, "folded", "a header is folded over several lines"),
@@ -52,6 +60,7 @@ impl Malformed {
         (Self::TwoLengths, "two-lengths", "the request has both Content-Length and Transfer-Encoding"),
         (Self::TooLarge, "too-large", "the request's head is too large"),
         (Self::TooMany, "too-many", "the request has too many headers"),
+        (Self::Busy, "busy", "too many unfinished requests are being held at the moment"),
     ];
 
     fn word(self) -> &'static str {
@@ -66,21 +75,31 @@ impl Malformed {
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeadBounds {
-    pub(crate) bytes: usize,
-    pub(crate) lines: usize,
+pub struct HeadBounds {
+    pub bytes: usize,
+    pub lines: usize,
+}
+
+/// Why the head that this request stands for was refused, if it does: for a listener that tells it in its own words.
+pub fn refused_head<B>(request: &http::Request<B>) -> Option<&'static str> {
+    if request.uri().path() != PATH {
+        return None;
+    }
+    let word = request.headers().get(REASON).and_then(|word| word.to_str().ok()).unwrap_or_default();
+    Some(Malformed::read(word).map_or("the request is malformed", |(_, text)| text))
 }
 
 /// A connection whose heads are screened.
 #[derive(Debug)]
-pub(crate) struct Screen<S> {
-    stream: S,
+pub struct Screen<S> {
+    /// What was decided on and is to be handed out lies ahead of it.
+    stream: Prefixed<S>,
     bounds: HeadBounds,
     state: State,
     /// An unfinished head.
     partial: Vec<u8>,
-    /// Bytes to be handed out before any other.
-    ready: Vec<u8>,
+    /// What it takes above `HEAD_FREE`, of the bound on all connections.
+    share: Share,
     /// Nothing that follows is read.
     over: bool,
 }
@@ -134,8 +153,14 @@ enum Look {
 }
 
 impl<S> Screen<S> {
-    pub(crate) fn new(stream: S, bounds: HeadBounds) -> Self {
-        Self { stream, bounds, state: State::Head, partial: Vec::new(), ready: Vec::new(), over: false }
+    /// Of a listener whose connections are few: their heads have no bound together.
+    pub fn alone(stream: S, bounds: HeadBounds) -> Self {
+        Self::new(stream, bounds, Budget::new(usize::MAX).share())
+    }
+
+    pub(crate) fn new(stream: S, bounds: HeadBounds, share: Share) -> Self {
+        let stream = Prefixed::new(stream);
+        Self { stream, bounds, state: State::Head, partial: Vec::new(), share, over: false }
     }
 
     fn look(&mut self, bytes: &[u8]) -> Look {
@@ -173,32 +198,53 @@ impl<S> Screen<S> {
         if self.partial.is_empty() {
             let look = self.look(bytes);
             let (Look::Pass(n) | Look::Refuse(n, _) | Look::Break(n)) = look;
-            let rest = bytes.get(n..).unwrap_or_default();
-            match look {
-                Look::Pass(_) => self.partial.extend_from_slice(rest),
-                Look::Refuse(_, why) => self.refuse(rest, why),
-                Look::Break(_) => self.break_off(),
-            }
+            self.follow(&look, bytes.get(n..).unwrap_or_default());
             return n;
         }
-        let mut held = std::mem::take(&mut self.partial);
-        held.extend_from_slice(bytes);
-        // A head is read again only when a line has ended: that happens as often as it may have lines.
-        if held.len() <= self.bounds.bytes && memchr(b'\n', bytes).is_none() {
-            self.partial = held;
+        if !self.hold(bytes) {
             return 0;
         }
+        // A head is read again only when a line has ended: that happens as often as it may have lines.
+        if self.partial.len() <= self.bounds.bytes && memchr(b'\n', bytes).is_none() {
+            return 0;
+        }
+        let mut held = std::mem::take(&mut self.partial);
+        self.share.give(usize::MAX);
         let look = self.look(&held);
         let (Look::Pass(n) | Look::Refuse(n, _) | Look::Break(n)) = look;
         let rest = held.get(n..).unwrap_or_default().to_vec();
         held.truncate(n);
-        self.ready = held;
+        self.stream.give_first(held);
+        self.follow(&look, &rest);
+        0
+    }
+
+    /// What becomes of the bytes behind those that go on.
+    fn follow(&mut self, look: &Look, rest: &[u8]) {
         match look {
-            Look::Pass(_) => self.partial = rest,
-            Look::Refuse(_, why) => self.refuse(&rest, why),
+            Look::Pass(_) => drop(self.hold(rest)),
+            Look::Refuse(_, why) => self.refuse(rest, *why),
             Look::Break(_) => self.break_off(),
         }
-        0
+    }
+
+    /// Keeps more of an unfinished head; false if all connections together hold too much of them.
+    fn hold(&mut self, more: &[u8]) -> bool {
+        let need = self.partial.len() + more.len();
+        let has = self.partial.capacity();
+        if need > has {
+            let capacity = need.max(has.saturating_mul(2)).min(need.max(self.bounds.bytes));
+            let counted = |capacity: usize| capacity.saturating_sub(HEAD_FREE);
+            if self.share.take(counted(capacity) - counted(has)).is_err() {
+                let head = std::mem::take(&mut self.partial);
+                self.share.give(usize::MAX);
+                self.refuse(&head, Malformed::Busy);
+                return false;
+            }
+            self.partial.reserve_exact(capacity - self.partial.len());
+        }
+        self.partial.extend_from_slice(more);
+        true
     }
 
     fn refuse(&mut self, head: &[u8], why: Malformed) {
@@ -209,13 +255,13 @@ impl<S> Screen<S> {
         let request = format!(
             "POST {PATH} HTTP/1.1\r\nhost: gateway\r\n{REASON}: {word}\r\n{version}content-length: 0\r\nconnection: close\r\n\r\n"
         );
-        self.ready.extend_from_slice(request.as_bytes());
+        self.stream.give_first(request.into_bytes());
         self.over = true;
     }
 
     /// No chunk's size begins so, and no chunk ends so: the reader of the body fails.
     fn break_off(&mut self) {
-        self.ready.push(0x01);
+        self.stream.give_first(vec![0x01]);
         self.over = true;
     }
 }
@@ -386,12 +432,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
-            if !this.ready.is_empty() {
-                let taken = this.ready.len().min(buf.remaining());
-                let kept = this.ready.split_off(taken);
-                buf.put_slice(&this.ready);
-                this.ready = kept;
-                return Poll::Ready(Ok(()));
+            if !this.stream.ahead().is_empty() {
+                return Pin::new(&mut this.stream).poll_read(cx, buf);
             }
             if this.over {
                 // The answer says that it is the last; the connection ends with it.
@@ -412,31 +454,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Screen<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
+writes_through!(Screen);
 
 #[cfg(test)]
 mod tests {
@@ -486,7 +504,7 @@ mod tests {
     }
 
     fn tokio_test_io(bytes: &[u8], step: usize) -> Screen<Pieces> {
-        Screen::new(Pieces(bytes.chunks(step).map(<[u8]>::to_vec).collect()), BOUNDS)
+        Screen::alone(Pieces(bytes.chunks(step).map(<[u8]>::to_vec).collect()), BOUNDS)
     }
 
     fn refused(out: &[u8]) -> Option<Malformed> {
@@ -588,6 +606,37 @@ mod tests {
         let lines = |n: usize| format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(n - 1));
         assert_eq!(refused(&through(lines(BOUNDS.lines).as_bytes(), 64).await), None);
         assert_eq!(refused(&through(lines(BOUNDS.lines + 1).as_bytes(), 64).await), Some(Malformed::TooMany));
+    }
+
+    #[tokio::test]
+    async fn unfinished_heads_of_all_connections_are_bounded() {
+        const LARGE: HeadBounds = HeadBounds { bytes: 64 << 10, lines: 100 };
+        let budget = Budget::new(100 << 10);
+        let open = |bytes: usize, end: &str| {
+            let text = format!("GET / HTTP/1.1\r\nhost: x\r\na: {}{end}", "b".repeat(bytes));
+            let pieces = text.as_bytes().chunks(1000).map(<[u8]>::to_vec).collect();
+            Screen::new(Pieces(pieces), LARGE, budget.share())
+        };
+        let mut buffer = vec![0; 200 << 10];
+        let mut read = |screen: &mut Screen<Pieces>| {
+            let mut buf = ReadBuf::new(&mut buffer);
+            let _ = Pin::new(screen).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut buf);
+            String::from_utf8(buf.filled().to_vec()).unwrap()
+        };
+        let mut first = open(60 << 10, "");
+        assert_eq!(read(&mut first), "");
+        assert!(first.share.bytes() >= 56 << 10);
+        // The second finds no room once it is larger than what is free to all.
+        let mut second = open(60 << 10, "");
+        assert_eq!(refused(read(&mut second).as_bytes()), Some(Malformed::Busy));
+        assert_eq!((second.share.bytes(), second.partial.capacity()), (0, 0));
+        let small: Vec<_> = (0..50).map(|_| open(3 << 10, "")).map(|mut s| (read(&mut s), s)).collect();
+        assert!(small.iter().all(|(out, s)| out.is_empty() && s.share.bytes() == 0 && !s.over));
+        // A head that ends gives its room back.
+        drop(first);
+        let mut third = open(60 << 10, "\r\n\r\n");
+        assert!(read(&mut third).ends_with("b\r\n\r\n"));
+        assert_eq!(third.share.bytes(), 0);
     }
 
     #[tokio::test]

@@ -9,12 +9,12 @@ use http::uri::{PathAndQuery, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use memchr::memmem::Finder;
 use secrecy::ExposeSecret;
 use tollbook_wire::Dialect;
 
 use crate::config;
 use crate::connect::Connector;
+use crate::hidden::Hidden;
 use crate::outgoing::{Outgoing, Sent};
 use crate::upload::Progress;
 use crate::{headers, trace};
@@ -28,7 +28,7 @@ pub(crate) struct Upstream {
     client: Client<Connector, Sent>,
     credential: Option<(HeaderName, HeaderValue)>,
     /// Looks for our key in what comes back.
-    hidden: Option<Finder<'static>>,
+    pub(crate) hidden: Hidden,
     prefix: String,
 }
 
@@ -72,8 +72,7 @@ impl Upstream {
         }
         let credential = credential(&config)?;
         let prefix = config.base_url.path().trim_end_matches('/').to_owned();
-        let key = config.api_key.as_ref().map(|key| key.expose_secret().as_bytes());
-        let hidden = key.filter(|key| !key.is_empty()).map(|key| Finder::new(key).into_owned());
+        let hidden = Hidden::new(config.api_key.as_ref().map(|key| key.expose_secret().as_bytes()));
         Ok(Self { config, client, credential, hidden, prefix })
     }
 
@@ -162,7 +161,7 @@ impl Upstream {
 
     /// Whether a text holds our credential: then no client may see it.
     pub(crate) fn is_named_in(&self, text: &[u8]) -> bool {
-        self.hidden.as_ref().is_some_and(|key| key.find(text).is_some())
+        self.hidden.is_in(text)
     }
 
     /// An answer's headers as the client may see them.

@@ -65,6 +65,10 @@ async fn b136_a_preflight_needs_no_key_and_refusals_can_be_read() {
     let foreign = [("origin", "https://evil.example.com"), ("x-api-key", API_KEY)];
     let answer = world.send("POST", CHAT, &foreign, body.clone()).await;
     assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control-")));
+    // A cache between must not give one origin what another was told.
+    assert_eq!(answer.header("vary"), Some("origin"));
+    let nobodys = world.send("POST", CHAT, &[("x-api-key", API_KEY)], body.clone()).await;
+    assert_eq!(nobodys.header("vary"), Some("origin"));
     // Off: no header at all, and a preflight is a method the path does not take.
     let world = World::start(requests(10)).await;
     world.up.script(Script::output(5).header("access-control-allow-origin", "*"));
@@ -76,6 +80,59 @@ async fn b136_a_preflight_needs_no_key_and_refusals_can_be_read() {
             !answer.headers.keys().any(|name| name.as_str().starts_with("access-control-")),
             "{answer:?}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b136_a_page_may_use_the_methods_that_its_path_takes() {
+    let world = World::start(Plan {
+        config: |c| {
+            c.cors = Some(Cors { origins: vec!["*".to_owned()], max_age: Duration::from_secs(600) });
+            c.upstreams[0].passes = vec!["/v1/vector_stores".to_owned()];
+        },
+        ..requests(10)
+    })
+    .await;
+    let preflight = [("origin", "https://a.example"), ("access-control-request-method", "PUT")];
+    for (path, all) in [(CHAT, false), ("/v1/files", false), ("/v1/vector_stores/vs_1", true)] {
+        let answer = world.send("OPTIONS", path, &preflight, "").await;
+        let methods = answer.header("access-control-allow-methods").unwrap();
+        assert_eq!((methods.contains("PUT"), methods.contains("PATCH")), (all, all), "{path}: {methods}");
+    }
+    let answer = world.send("GET", "/healthz", &[preflight[0]], "").await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+    assert_eq!(answer.header("vary"), None, "it is the same for all");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_heads_of_all_connections_are_bounded() {
+    let world =
+        World::start(Plan { config: |c| c.bounds.heads_in_flight_max = 128 << 10, ..requests(10) }).await;
+    let mut held = Vec::new();
+    let mut refused = None;
+    for _ in 0..5 {
+        let mut socket = TcpStream::connect(world.addr).await.unwrap();
+        let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\na: {}", "b".repeat(50 << 10));
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 4096];
+        match tokio::time::timeout(Duration::from_millis(300), socket.read(&mut answer)).await {
+            Ok(read) => {
+                answer.truncate(read.unwrap());
+                refused = Some(String::from_utf8(answer).unwrap());
+            }
+            Err(_) => held.push(socket),
+        }
+    }
+    assert_eq!(held.len(), 2, "each holds what a head may have, without what is free");
+    let refused = refused.unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\"overloaded\""), "{refused}");
+    // Calls like any other are served beside them.
+    assert_eq!(world.chat(&ask("x")).await.status, 200);
+    drop(held);
+    let large = [("x-api-key", API_KEY), ("x-large", &"b".repeat(60 << 10))];
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while world.send("POST", CHAT, &large, ask("x").to_string()).await.status != 200 {
+        assert!(tokio::time::Instant::now() < deadline, "the room is given back");
     }
 }
 

@@ -23,17 +23,20 @@ mod ending;
 #[path = "../../../admission/tests/it/flaky.rs"]
 mod flaky;
 mod free;
+mod hidden;
 mod left;
 mod metrics;
 mod openai;
 mod pass;
 mod paths;
 mod prompt;
+mod ready;
 mod res;
 mod smoke;
 mod trace;
 mod transcripts;
 mod transport;
+mod whole;
 mod world;
 
 /// Every ending once more over HTTP/2: a reset stream is a client that left, and nothing else differs.

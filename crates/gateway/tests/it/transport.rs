@@ -148,6 +148,59 @@ async fn a_flood_of_resets_ends_the_connection() {
     world.settled().await;
 }
 
+/// The bytes of a client that asks so many times and takes each back in the same breath, then asks once for `/healthz`.
+fn burst(resets: u32) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    // POST, http, /, authority x; then GET and a literal path.
+    let ask = [0x83, 0x86, 0x84, 0x41, 1, b'x'];
+    let health = [&[0x82, 0x86, 0x04, 8][..], b"/healthz", &[0x41, 1, b'x']].concat();
+    let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    out.extend(frame(4, 0, 0, &[]));
+    for n in 0..resets {
+        out.extend(frame(1, 4, 2 * n + 1, &ask));
+        out.extend(frame(3, 0, 2 * n + 1, &8_u32.to_be_bytes()));
+    }
+    out.extend(frame(1, 5, 2 * resets + 1, &health));
+    out
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_resets_before_anything_was_begun_has_its_own_bound() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    for (most, resets, served) in [(1_000, 32, true), (1_000, 64, false), (10, 10, true), (10, 20, false)] {
+        let mut plan = plan(Via::Http2);
+        plan.config = match most {
+            10 => |c| c.http2.resets_max = 10,
+            _ => |_| (),
+        };
+        let world = World::start(plan).await;
+        let mut stream = TcpStream::connect(world.addr).await.unwrap();
+        stream.write_all(&burst(resets)).await.unwrap();
+        let mut got = Vec::new();
+        let mut piece = [0; 4096];
+        let reading = async {
+            while !got.windows(3).any(|w| w == b"ok\n") {
+                match stream.read(&mut piece).await {
+                    Ok(0) | Err(_) => return false,
+                    Ok(n) => got.extend_from_slice(&piece[..n]),
+                }
+            }
+            true
+        };
+        let answered = tokio::time::timeout(std::time::Duration::from_secs(10), reading).await.unwrap();
+        assert_eq!(answered, served, "{resets} of {most}");
+        let cut = || world.metrics.connections_cut.get((labels::ConnectionCut::Resets,));
+        if served {
+            assert_eq!(cut(), 0);
+        } else {
+            world.until("it was counted", || cut() == 1).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_of_a_connection_are_bounded() {
     let world = World::start(Plan { config: |c| c.http2.streams_max = 3, ..plan(Via::Http2) }).await;

@@ -1,7 +1,7 @@
 //! The operator's listener: `explain` and the accounts.
 //!
 //! Invariants: not opened without a key; every path needs the key, compared in constant time; it decides nothing and
-//! holds nothing. Bodies are bounded, a silent client is cut off.
+//! holds nothing. Heads are screened as clients' are, bodies are bounded, a silent client is cut off.
 //! When the engine or the journal is away: 503, and calls go on.
 
 mod answer;
@@ -25,10 +25,14 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tollbook_admission::Admission;
+use tollbook_gateway::{HeadBounds, Screen, refused_head};
 use tollbook_store::Journal;
 
 /// Longest body; it carries a client's whole call.
 const BODY_MAX: usize = 34 << 20;
+/// A request's head, and its lines.
+const HEAD_MAX: usize = 64 << 10;
+const HEADERS_MAX: usize = 100;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Connections open at once.
@@ -105,7 +109,11 @@ impl Admin {
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-        if let Err(error) = builder.serve_connection(TokioIo::new(socket), service).await {
+        let heads = HeadBounds { bytes: HEAD_MAX, lines: HEADERS_MAX };
+        builder.max_headers(HEADERS_MAX.saturating_add(8)).max_buf_size(HEAD_MAX.saturating_add(1024));
+        // The same screen as at the clients' door: one meaning of a head, or one refusal.
+        let socket = TokioIo::new(Screen::alone(socket, heads));
+        if let Err(error) = builder.serve_connection(socket, service).await {
             tracing::debug!(%error, "an operator's connection ended early");
         }
     }
@@ -124,6 +132,9 @@ impl Admin {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Value, Refusal> {
+        if let Some(why) = refused_head(&request) {
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "malformed_request", why));
+        }
         if !self.is_operator(&request) {
             return Err(Refusal::new(
                 StatusCode::UNAUTHORIZED,

@@ -184,16 +184,25 @@ fn bounds(mistakes: &mut Mistakes, given: &file::Http) -> gateway::Bounds {
         body_max: size("body_max", given.body_max),
         bodies_in_flight_max: size("bodies_in_flight_max", given.bodies_in_flight_max),
         head_max: size("head_max", given.head_max),
+        heads_in_flight_max: size("heads_in_flight_max", given.heads_in_flight_max),
         headers_max: size("headers_max", Size(u64::from(given.headers_max))),
         answer_max: size("answer_max", given.answer_max),
+        answers_in_flight_max: size("answers_in_flight_max", given.answers_in_flight_max),
         connections_max: size("connections_max", Size(u64::from(given.connections_max))),
         upload_max: u64::try_from(size("upload_max", given.upload_max)).unwrap_or(u64::MAX),
         pace_min: usize::try_from(given.pace_min.0).unwrap_or(usize::MAX),
         streams_per_key_max: size("streams_per_key_max", Size(u64::from(given.streams_per_key_max))),
         drains_max: usize::try_from(given.drains_max).unwrap_or(usize::MAX),
     };
-    if bounds.bodies_in_flight_max < bounds.body_max {
-        mistakes.add("http.bodies_in_flight_max", "must be at least `body_max`");
+    // What is encoded is held beside what it decodes to.
+    if bounds.bodies_in_flight_max < bounds.body_max.saturating_mul(2) {
+        mistakes.add("http.bodies_in_flight_max", "must be at least twice `body_max`");
+    }
+    if bounds.answers_in_flight_max < bounds.answer_max {
+        mistakes.add("http.answers_in_flight_max", "must be at least `answer_max`");
+    }
+    if bounds.heads_in_flight_max < bounds.head_max {
+        mistakes.add("http.heads_in_flight_max", "must be at least `head_max`");
     }
     bounds
 }

@@ -293,7 +293,9 @@ t.yaml:9:23: tenants[0].limits[0]: a limit needs a window or a period; give `win
 fn bounds_and_times_that_make_no_sense_are_named() {
     let rows = [
         ("http: { body_max: 0 }", "http.body_max: must be at least 1"),
-        ("http: { body_max: 2GiB }", "http.bodies_in_flight_max: must be at least `body_max`"),
+        ("http: { body_max: 513MiB }", "http.bodies_in_flight_max: must be at least twice `body_max`"),
+        ("http: { answer_max: 2GiB }", "http.answers_in_flight_max: must be at least `answer_max`"),
+        ("http: { head_max: 65MiB }", "http.heads_in_flight_max: must be at least `head_max`"),
         ("timeouts: { head: 0s }", "timeouts.head: must be at least 1ms"),
         ("calls: { renew_every: 30s }", "calls.renew_every: must be less than half of `renewed_life`"),
         ("calls: { settle_queue_max: 0 }", "calls.settle_queue_max: must be at least 1"),

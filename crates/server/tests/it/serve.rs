@@ -75,6 +75,42 @@ fn it_serves_books_and_stops_in_good_order() {
 }
 
 #[test]
+fn the_operators_listener_reads_heads_as_strictly_as_the_clients_door() {
+    use std::io::{Read as _, Write as _};
+    let world = World::new(Duration::ZERO);
+    let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 2 }");
+    let key = format!("authorization: Bearer {OPERATOR}\r\n");
+    let smuggled = format!("GET /admin/v1/accounts HTTP/1.1\r\nhost: x\r\n{key}connection: close\r\n\r\n");
+    let chunked = "transfer-encoding: chunked\r\n";
+    for (name, lines, body) in [
+        ("two lengths", format!("content-length: {}\r\n{chunked}", smuggled.len()), "0\r\n\r\n"),
+        ("doubled length", "content-length: 2\r\ncontent-length: 0\r\n".to_owned(), "{}"),
+        ("length of two", "content-length: 2, 0\r\n".to_owned(), "{}"),
+        ("doubled coding", format!("{chunked}{chunked}"), "0\r\n\r\n"),
+        ("unknown coding", "transfer-encoding: identity\r\ncontent-length: 0\r\n".to_owned(), ""),
+        ("folded", "a: b\r\n c: d\r\n".to_owned(), ""),
+        ("bare line end", "a: b\nc: d\r\n".to_owned(), ""),
+        ("space in name", "content-length : 2\r\n".to_owned(), "{}"),
+        ("two hosts", "host: y\r\n".to_owned(), ""),
+        ("too large", format!("a: {}\r\n", "b".repeat(70_000)), ""),
+        ("too many", "a: b\r\n".repeat(150), ""),
+    ] {
+        let text = format!("POST /admin/v1/explain HTTP/1.1\r\nhost: x\r\n{key}{lines}\r\n{body}{smuggled}");
+        let mut socket = std::net::TcpStream::connect(program.admin.unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _: std::io::Result<usize> = socket.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{name}: {answer}");
+        assert!(answer.contains("\"malformed_request\""), "{name}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{name}: {answer}");
+    }
+    let body = "{}";
+    assert_eq!(call(program.admin.unwrap(), "POST", "/admin/v1/explain", OPERATOR, body).0, 400);
+    assert_eq!(call(program.admin.unwrap(), "GET", "/admin/v1/accounts", OPERATOR, "").0, 200);
+}
+
+#[test]
 fn the_operators_listener_needs_its_key() {
     let world = World::new(Duration::ZERO);
     let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 2 }");

@@ -35,7 +35,11 @@ fn the_first_complete_usage_behind_the_marker_stands() {
             r#"{{"choices":[{{"index":0,"delta":{{}},"finish_reason":null}}],"usage":{{"prompt_tokens":10,"completion_tokens":{n}}}}}"#
         )
     };
-    let got = at_every_cut(Surface::Chat, true, &sse(&[TEXT, &of_choice(9), STOP, "[DONE]", &of_choice(90), &more]));
+    let got = at_every_cut(
+        Surface::Chat,
+        true,
+        &sse(&[TEXT, &of_choice(9), STOP, "[DONE]", &of_choice(90), &more]),
+    );
     assert_eq!((got.usage.unwrap().output, got.anomalies.inconsistent), (9, 2));
 }
 
@@ -65,7 +69,8 @@ fn usage_behind_the_last_event_of_the_other_surfaces_changes_nothing() {
 
 #[test]
 fn b046_a_usage_chunk_that_tells_nothing_reaches_no_client_that_did_not_ask() {
-    let envelope = r#""id":"c-1","object":"chat.completion.chunk","created":1,"model":"m","system_fingerprint":null"#;
+    let envelope =
+        r#""id":"c-1","object":"chat.completion.chunk","created":1,"model":"m","system_fingerprint":null"#;
     for value in ["null", "\"free\"", "[]", "{}", "7", r#"{"prompt_tokens":-1,"completion_tokens":"x"}"#] {
         for chunk in [
             format!(r#"{{{envelope},"choices":[],"usage":{value}}}"#),

@@ -37,7 +37,8 @@ pub struct Http2 {
     pub stream_window: Size,
     /// The same for a whole connection.
     pub connection_window: Size,
-    /// Calls a client may reset per minute on one connection; above it the connection ends.
+    /// Calls a client may reset per minute on one connection, and of calls not yet begun at most 32 at once; above either
+    /// the connection ends.
     pub resets_max: u32,
     /// How often a client is asked whether it is still there.
     pub ping_every: Span,

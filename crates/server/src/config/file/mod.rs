@@ -174,14 +174,18 @@ pub enum LogFormat {
 pub struct Http {
     /// Largest request body; above it 413.
     pub body_max: Size,
-    /// Sum of the request bodies held at once; above it new bodies wait.
+    /// Sum of the request bodies held at once, what is decoded of them included; above it 503.
     pub bodies_in_flight_max: Size,
     /// All header lines of a request together.
     pub head_max: Size,
+    /// What unfinished heads of all HTTP/1.1 connections hold at once beyond 4 KiB each; above it 503.
+    pub heads_in_flight_max: Size,
     /// Most header lines of a request.
     pub headers_max: u32,
     /// Largest answer that is not streamed; above it 502.
     pub answer_max: Size,
+    /// Sum of the answers held at once that are not streamed; above it 503.
+    pub answers_in_flight_max: Size,
     /// Connections accepted at once.
     pub connections_max: u32,
     /// Largest body that is passed through without being held (files); above it 413.
@@ -200,8 +204,10 @@ impl Default for Http {
             body_max: Size(32 << 20),
             bodies_in_flight_max: Size(1 << 30),
             head_max: Size(64 << 10),
+            heads_in_flight_max: Size(64 << 20),
             headers_max: 100,
             answer_max: Size(64 << 20),
+            answers_in_flight_max: Size(1 << 30),
             connections_max: 16_384,
             upload_max: Size(512 << 20),
             pace_min: Size(1024),

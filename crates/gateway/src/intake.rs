@@ -1,6 +1,7 @@
 //! Reads a client's body, within bounds of size, of silence, and of all bodies held together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -14,6 +15,12 @@ use crate::pace::{Debt, Pace};
 
 /// Encoded bodies decoded at once.
 const DECODERS_MAX: usize = 4;
+/// How much of a body that is refused for its size is read on, and how long: a client that is still sending when its
+/// connection is closed may never see why.
+const LINGER_MAX: usize = 64 << 20;
+const LINGER: Duration = Duration::from_secs(5);
+/// A client that pauses so long waits for its answer.
+const LINGER_SILENCE: Duration = Duration::from_millis(250);
 /// What a request says of its body's length is believed so far.
 const ANNOUNCED_MAX: usize = 1 << 20;
 
@@ -86,6 +93,7 @@ impl Intake {
         };
         let announced = body.size_hint().exact().map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         if announced.is_some_and(|n| n > self.body_max) {
+            linger(&mut body).await;
             return Err(IntakeError::TooLarge);
         }
         // What is announced is not believed beyond a megabyte.
@@ -108,6 +116,8 @@ impl Intake {
             debt.pay(Instant::now(), data.len(), self.pace);
             let held = first.as_ref().map_or(0, Bytes::len) + rest.len();
             if held + data.len() > self.body_max {
+                drop((first, rest, share));
+                linger(&mut body).await;
                 return Err(IntakeError::TooLarge);
             }
             // Most bodies come in one frame and are never copied.
@@ -157,4 +167,18 @@ impl Intake {
             Ok(Err(EncodingError::Unknown | EncodingError::Damaged)) | Err(_) => Err(IntakeError::Damaged),
         }
     }
+}
+
+/// Reads on and forgets what comes.
+async fn linger(body: &mut Incoming) {
+    let reading = async {
+        let mut left = LINGER_MAX;
+        while let Ok(Some(Ok(frame))) = tokio::time::timeout(LINGER_SILENCE, body.frame()).await {
+            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    drop(tokio::time::timeout(LINGER, reading).await);
 }

@@ -185,7 +185,7 @@ fn of_size(dialect: &str, bytes: usize) -> String {
 async fn b135_bodies_of_many_megabytes_are_served_by_default_and_those_over_it_refused() {
     const BOUND: usize = 32 << 20;
     assert_eq!(tollbook_gateway::Bounds::default().body_max, BOUND);
-    let world = World::start(Plan::with([rate(key(), Measure::Requests, 100)])).await;
+    let world = World::start(Plan::with([quota(key(), Measure::Requests, PeriodKind::Day, 100)])).await;
     let headers = [("x-api-key", API_KEY)];
     let mut served = 0;
     for bytes in [2_097_151, 2_097_153, 20_000_000, BOUND] {

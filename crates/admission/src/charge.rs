@@ -122,11 +122,14 @@ impl Settle {
                 _ => {}
             }
         }
-        // The receipt knows what was learned; the guess of the door gives way to it.
-        let expected = |measure: Measure| {
+        // The receipt knows what was learned; the guess of the door gives way to it. A pool that has no such limit was
+        // asked with what the tenant's receipt expects.
+        let of = |binding: &Binding, receipt: &Receipt, measure: Measure| {
             let legs = binding.accounts.iter().zip(&receipt.receipt.legs);
             legs.filter(|(account, _)| account.measure == measure).map(|(_, leg)| leg.expected).max()
         };
+        let expected =
+            |measure| of(binding, receipt, measure).or_else(|| of(&open.bound.tenant, &open.tenant, measure));
         if let Some(llm_tokens) = expected(Measure::Tokens) {
             body.hold.expected_llm_tokens = llm_tokens;
         }

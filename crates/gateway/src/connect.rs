@@ -56,7 +56,7 @@ impl Connector {
                 // Never used: an upstream is met by its own scheme, and redirects are not followed.
                 no_tls()?
             } else {
-                client_tls(&upstream.tls)?
+                client_tls(&upstream.tls).map_err(|(_, text)| text)?
             })
             .https_or_http()
             .enable_http1()
@@ -164,43 +164,61 @@ fn no_tls() -> Result<rustls::ClientConfig, String> {
 }
 
 /// The TLS an upstream is met with.
-fn client_tls(given: &config::UpstreamTls) -> Result<rustls::ClientConfig, String> {
+/// What is wrong, behind the member it is wrong at: `.ca_files[0]`, `.key_file`, or nothing for all together.
+type Wrong = (String, String);
+
+fn at(member: impl Into<String>) -> impl FnOnce(String) -> Wrong {
+    |text| (member.into(), text)
+}
+
+fn client_tls(given: &config::UpstreamTls) -> Result<rustls::ClientConfig, Wrong> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     if given.public_roots {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
-    for file in &given.ca_files {
-        for certificate in tls::certificates(&tls::read(file)?)? {
-            roots.add(certificate).map_err(|error| unusable(file, &error.to_string()))?;
+    for (index, file) in given.ca_files.iter().enumerate() {
+        let member = || at(format!(".ca_files[{index}]"));
+        let pem = tls::read(file).map_err(member())?;
+        for certificate in tls::certificates(&pem).map_err(member())? {
+            roots.add(certificate).map_err(|error| member()(unusable(file, &error.to_string())))?;
         }
     }
     if roots.is_empty() {
-        return Err("no certificate authority is trusted, so no certificate can be verified".to_owned());
+        let text = "no certificate authority is trusted, so no certificate can be verified";
+        return Err(at("")(text.to_owned()));
     }
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS: {error}"))?
+        .map_err(|error| at("")(format!("TLS: {error}")))?
         .with_root_certificates(roots);
     match &given.client {
         None => Ok(builder.with_no_client_auth()),
         Some((certificate, key)) => {
-            let chain = tls::certificates(&tls::read(certificate)?)?;
-            let pem = tls::read(key)?;
-            let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| unusable(key, "no usable key"))?;
+            let pem = tls::read(certificate).map_err(at(".certificate_file"))?;
+            let chain = tls::certificates(&pem).map_err(at(".certificate_file"))?;
+            let pem = tls::read(key).map_err(at(".key_file"))?;
+            let private = PrivateKeyDer::from_pem_slice(&pem)
+                .map_err(|_| at(".key_file")(unusable(key, "no usable key")))?;
             let built = builder.with_client_auth_cert(chain, private);
-            built.map_err(|error| unusable(certificate, &error.to_string()))
+            built.map_err(|error| at(".key_file")(unusable(certificate, &error.to_string())))
         }
     }
 }
 
 impl config::UpstreamTls {
-    /// Takes note of what the files hold now; fails if they cannot be used.
-    pub fn read(&mut self) -> Result<(), String> {
+    /// Takes note of what the files hold now.
+    ///
+    /// # Errors
+    /// When they cannot be used: behind which member (`.ca_files[0]`, or nothing for all together), and why.
+    pub fn read(&mut self) -> Result<(), (String, String)> {
         let mut hasher = DefaultHasher::new();
-        let client = self.client.iter().flat_map(|(certificate, key)| [certificate, key]);
-        for file in self.ca_files.iter().chain(client) {
-            tls::read(file)?.hash(&mut hasher);
+        for (index, file) in self.ca_files.iter().enumerate() {
+            tls::read(file).map_err(at(format!(".ca_files[{index}]")))?.hash(&mut hasher);
+        }
+        if let Some((certificate, key)) = &self.client {
+            tls::read(certificate).map_err(at(".certificate_file"))?.hash(&mut hasher);
+            tls::read(key).map_err(at(".key_file"))?.hash(&mut hasher);
         }
         self.digest = hasher.finish();
         // Nothing but the files can be wrong.

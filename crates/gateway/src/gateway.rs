@@ -396,12 +396,12 @@ impl Gateway {
 
     pub(crate) fn note_unsent(&self, pool: PoolLabel, upstream: &str, error: &SendError) {
         let trouble = match error {
-            SendError::NeverSent(_) => labels::UpstreamTrouble::Connect,
-            SendError::Cut(_) => labels::UpstreamTrouble::Reset,
+            SendError::NeverSent(..) => labels::UpstreamTrouble::Connect,
+            SendError::Cut(..) => labels::UpstreamTrouble::Reset,
             SendError::Timeout => labels::UpstreamTrouble::Timeout,
         };
         self.metrics.upstream_errors.inc((pool, trouble));
-        tracing::warn!(upstream, ?error, "the upstream gave no answer");
+        tracing::warn!(upstream, %error, "the upstream gave no answer");
     }
 
     pub(crate) fn note_retry(&self, pool: PoolLabel) {

@@ -51,3 +51,4 @@ pub use paths::served_paths;
 pub use peer::Network;
 pub use plane::Prepared;
 pub use screen::{HeadBounds, Screen, refused_head};
+pub use tls::{TlsError, TlsFile};

@@ -154,9 +154,9 @@ impl Passage<'_> {
         let taken = taken.map_err(|e| call::intake(&e, &self.plane))?;
         let upstream = self.renewed(&head)?;
         let text = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let Some(read) = tollbook_wire::decode_passed(dialect, text, &taken.bytes) else {
-            let text = "the body must be JSON or a form (multipart/form-data)";
-            return Err(Problem::new(ErrorKind::InvalidRequest, StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+        let read = tollbook_wire::decode_passed(dialect, text, &taken.bytes);
+        let Some(read) = read.filter(|_| self.takes(text)) else {
+            return Err(self.another_type());
         };
         let passed = read.map_err(|error| call::undecodable(&error))?;
         let named = !passed.request.model.is_empty();
@@ -183,6 +183,20 @@ impl Passage<'_> {
         };
         let metered = way == Way::Passed;
         self.ready(head, content_type, Ahead::Whole(body), admitted, metered, taken.share)
+    }
+
+    /// Counting takes JSON alone; where files are sent, forms too.
+    fn takes(&self, content_type: &str) -> bool {
+        let form = content_type.trim_start().get(..10).is_some_and(|s| s.eq_ignore_ascii_case("multipart/"));
+        !(form && self.pass.kind == Kind::ModelFree)
+    }
+
+    fn another_type(&self) -> Problem {
+        let text = match self.pass.kind {
+            Kind::ModelFree => "the body must be JSON (content-type: application/json)",
+            _ => "the body must be JSON or a form (multipart/form-data)",
+        };
+        Problem::new(ErrorKind::InvalidRequest, StatusCode::UNSUPPORTED_MEDIA_TYPE, text)
     }
 
     /// The configuration may have changed while the body came: what is in force now decides.

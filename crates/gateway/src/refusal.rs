@@ -125,12 +125,12 @@ fn busy(text: &str, wait: Duration) -> Problem {
 /// Judges a try that got no answer: the pause before another, what the client is told, how the call ended.
 pub(crate) fn judge_send(error: &SendError) -> (Option<Duration>, Problem, Outcome) {
     match error {
-        SendError::NeverSent(text) => {
+        SendError::NeverSent(text, _) => {
             let problem = Problem::upstream(*text).retry(Retry::After(Duration::from_secs(1)));
             (Some(PAUSE), problem, Outcome::never_sent())
         }
         // The provider may be working on it: a second try could be paid for twice.
-        SendError::Cut(text) => (None, Problem::upstream(*text), Outcome::buffered_cut(Ending::Reset)),
+        SendError::Cut(text, _) => (None, Problem::upstream(*text), Outcome::buffered_cut(Ending::Reset)),
         SendError::Timeout => {
             let problem = Problem::new(
                 ErrorKind::Timeout,

@@ -35,7 +35,7 @@ pub(crate) struct Tls {
     http2: bool,
     provider: Arc<CryptoProvider>,
     /// What the files held when they were last looked at; one trouble is told once.
-    seen: Mutex<Result<Pair, String>>,
+    seen: Mutex<Result<Pair, TlsError>>,
 }
 
 /// The certificate shown to the next client.
@@ -59,8 +59,8 @@ impl Tls {
     /// Reads the files; they must be good at the start.
     pub(crate) fn new(files: config::Tls, http2: bool) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let pair = Pair::read(&files)?;
-        let first = pair.certified(&provider)?;
+        let pair = Pair::read(&files).map_err(|error| error.text)?;
+        let first = pair.certified(&provider).map_err(|error| error.text)?;
         let current = Arc::new(Current(RwLock::new(Arc::new(first))));
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&current) as Arc<dyn ResolvesServerCert>;
         let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -130,7 +130,7 @@ impl Tls {
 enum Looked {
     Same,
     New,
-    Bad(String),
+    Bad(TlsError),
 }
 
 /// How often it is looked whether there is a certificate to look at.
@@ -143,23 +143,47 @@ pub(crate) fn chose_http2<S>(stream: &TlsStream<S>) -> bool {
 
 impl config::Tls {
     /// Whether the files can be used as they are now.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), TlsError> {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         Pair::read(self)?.certified(&provider).map(drop)
     }
 }
 
+/// Which of a pair's files cannot be used, and why.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct TlsError {
+    pub file: TlsFile,
+    pub text: String,
+}
+
+/// One of the files of a certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TlsFile {
+    Certificate,
+    /// The key, also where it is good but of another certificate.
+    Key,
+}
+
+impl TlsFile {
+    pub(crate) fn error(self, text: String) -> TlsError {
+        TlsError { file: self, text }
+    }
+}
+
 impl Pair {
-    fn read(files: &config::Tls) -> Result<Self, String> {
-        Ok(Self { certificate: read(&files.certificate)?, key: read(&files.key)? })
+    fn read(files: &config::Tls) -> Result<Self, TlsError> {
+        let certificate = read(&files.certificate).map_err(|text| TlsFile::Certificate.error(text))?;
+        let key = read(&files.key).map_err(|text| TlsFile::Key.error(text))?;
+        Ok(Self { certificate, key })
     }
 
-    fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
-        let chain = certificates(&self.certificate)?;
+    fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        let chain = certificates(&self.certificate).map_err(|text| TlsFile::Certificate.error(text))?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|error| format!("the key file holds no usable key: {error}"))?;
+            .map_err(|error| TlsFile::Key.error(format!("the key file holds no usable key: {error}")))?;
         CertifiedKey::from_der(chain, key, provider)
-            .map_err(|error| format!("certificate and key do not serve: {error}"))
+            .map_err(|error| TlsFile::Key.error(format!("certificate and key do not serve: {error}")))
     }
 }
 

@@ -155,8 +155,8 @@ pub(crate) fn tried(ticket: &Ticket, sent: Result<&Response<Incoming>, &SendErro
                 call.fail_attempt(Value::text(status.as_str()));
             }
         }
-        Err(SendError::NeverSent(_)) => call.fail_attempt("connect"),
-        Err(SendError::Cut(_)) => call.fail_attempt("reset"),
+        Err(SendError::NeverSent(..)) => call.fail_attempt("connect"),
+        Err(SendError::Cut(..)) => call.fail_attempt("reset"),
         Err(SendError::Timeout) => call.fail_attempt("timeout"),
     }
 }

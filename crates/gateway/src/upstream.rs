@@ -46,14 +46,46 @@ pub(crate) struct Passing<'a> {
 }
 
 /// Why no answer's head came.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     /// Nothing of the call reached the provider.
-    NeverSent(&'static str),
+    #[error("{0}{1}")]
+    NeverSent(&'static str, Cause),
     /// The provider may have worked on it.
-    Cut(&'static str),
+    #[error("{0}{1}")]
+    Cut(&'static str, Cause),
     /// No head within the limit.
+    #[error("no answer in time")]
     Timeout,
+}
+
+/// What lies at the bottom of an error, for the operator's log; clients are not told where a provider is.
+#[derive(Debug, Default)]
+pub(crate) struct Cause(String);
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
+    }
+}
+
+impl SendError {
+    fn unbuilt(text: &'static str) -> Self {
+        Self::NeverSent(text, Cause::default())
+    }
+
+    fn of(error: &hyper_util::client::legacy::Error) -> Self {
+        let mut at: &dyn std::error::Error = error;
+        while let Some(deeper) = at.source() {
+            at = deeper;
+        }
+        let cause = Cause(at.to_string());
+        if error.is_connect() {
+            Self::NeverSent("the upstream cannot be reached", cause)
+        } else {
+            Self::Cut("the upstream closed the connection before it answered", cause)
+        }
+    }
 }
 
 impl Upstream {
@@ -88,13 +120,10 @@ impl Upstream {
         let method = http::Method::POST;
         let request = self
             .request(method, path, query, client_headers, json, Sent::Whole(body))
-            .map_err(SendError::NeverSent)?;
+            .map_err(SendError::unbuilt)?;
         match tokio::time::timeout(self.config.first_byte_timeout, self.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_connect() => {
-                Err(SendError::NeverSent("the upstream cannot be reached"))
-            }
-            Ok(Err(_)) => Err(SendError::Cut("the upstream closed the connection before it answered")),
+            Ok(Err(error)) => Err(SendError::of(&error)),
             Err(_) => Err(SendError::Timeout),
         }
     }
@@ -104,7 +133,7 @@ impl Upstream {
         let Passing { method, path, query, client_headers, content_type, body, progress } = passing;
         let request = self
             .request(method, path, query, client_headers, content_type, body)
-            .map_err(SendError::NeverSent)?;
+            .map_err(SendError::unbuilt)?;
         let patience = self.config.first_byte_timeout;
         let begun = tokio::time::Instant::now();
         let mut answer = std::pin::pin!(self.client.request(request));
@@ -112,12 +141,7 @@ impl Upstream {
             let heard = progress.as_ref().map_or(begun, |progress| progress.last());
             match tokio::time::timeout_at(heard + patience, answer.as_mut()).await {
                 Ok(Ok(response)) => return Ok(response),
-                Ok(Err(error)) if error.is_connect() => {
-                    return Err(SendError::NeverSent("the upstream cannot be reached"));
-                }
-                Ok(Err(_)) => {
-                    return Err(SendError::Cut("the upstream closed the connection before it answered"));
-                }
+                Ok(Err(error)) => return Err(SendError::of(&error)),
                 Err(_) if progress.as_ref().is_none_or(|progress| progress.last() == heard) => {
                     return Err(SendError::Timeout);
                 }

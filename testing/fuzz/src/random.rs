@@ -1,20 +1,18 @@
-//! A small generator of random numbers: the same seed gives the same numbers on every machine.
+//! What the targets draw from one seed, over the suite's generator.
 
-/// SplitMix64.
+use tollbook_engine_suite::random::Random as Generator;
+
+/// The same seed gives the same draws on every machine.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct Random(Generator);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Generator::new(seed))
     }
 
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.0.draw()
     }
 
     /// A number below `bound`; 0 if that is 0.

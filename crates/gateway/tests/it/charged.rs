@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tollbook_mock_upstream::{Generate, Script, Step, UsageMode};
-use tollbook_policy::{EstimatorChoice, Measure, MeterPair, PeriodKind};
+use tollbook_policy::{EstimatorChoice, Measure, MeterPair, PeriodKind, Scope, Subject};
 use tollbook_pricing::{ModelFacts, Price, PriceDraft, RatesDraft};
-use tollbook_store::{Ending, EntryBody, Figures};
+use tollbook_store::{Ending, EntryBody, Figures, Side};
 use tollbook_telemetry::labels::{Anomaly, Measure as Counted};
 
 use crate::world::{
@@ -398,6 +398,26 @@ async fn b110_what_an_estimate_misses_is_refused_or_settled_in_full() {
     let refused = world.chat(&body).await;
     assert_eq!(refused.json()["error"]["code"], "insufficient_quota", "the next one sees it");
     assert_eq!(world.up.calls().len(), 1);
+}
+
+/// What was expected of a call is told alike on both sides, also where the pool limits neither money nor llm_tokens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pools_entry_tells_what_the_tenants_receipt_expected() {
+    let mut plan = wide();
+    let pool = Scope::One(Subject::Pool { pool: "openai/gpt".into() });
+    plan.limits.push(rate(pool, Measure::Requests, 100));
+    let world = World::start(plan).await;
+    for _ in 0..4 {
+        world.up.script(Script::output(9));
+        assert_eq!(world.chat(&ask("x")).await.status, 200);
+        world.settled().await;
+    }
+    let journal = world.journal().await;
+    let side = |side| journal.iter().rev().find(move |(_, entry)| entry.side == side).unwrap().1.hold;
+    let (of_tenant, of_pool) = (side(Side::Tenant), side(Side::Pool));
+    assert_eq!(of_pool.expected_cost_nano, of_tenant.expected_cost_nano);
+    assert_eq!(of_pool.expected_llm_tokens, of_tenant.expected_llm_tokens);
+    assert!(of_pool.expected_llm_tokens < 100, "learned, not guessed: {of_pool:?}");
 }
 
 /// Nothing asks for `[DONE]` but the dialects that end with it.

@@ -116,7 +116,20 @@ async fn counting_input_obeys_keys_models_and_limits() {
             (Some("error"), Some(kind))
         );
     }
-    assert_eq!(world.up.calls().len(), 0);
+    for wrong in [
+        "text/plain",
+        "application/xml",
+        "application/x-www-form-urlencoded",
+        "Multipart/Form-Data; boundary=b",
+    ] {
+        let headers: Vec<_> = ANTHROPIC.into_iter().filter(|(name, _)| *name != "content-type").collect();
+        let got = send(&[&headers[..], &[("content-type", wrong)]].concat(), &good).await;
+        let (status, body) = (got.status.as_u16(), got.json());
+        assert_eq!((status, &body["type"]), (415, &json!("error")), "{wrong}: {body}");
+        assert_eq!(body["error"]["type"], "invalid_request_error", "{wrong}: {body}");
+        assert!(body["error"]["message"].as_str().unwrap().contains("application/json"), "{wrong}: {body}");
+    }
+    assert_eq!((world.up.calls().len(), world.balance(0).await), (0, (0, 0)));
     assert_eq!(send(&ANTHROPIC, &good).await.status, 200);
     assert_eq!(send(&ANTHROPIC, &good).await.status, 429);
 }

@@ -62,6 +62,11 @@ pub(crate) fn concurrency(ceiling: i128) -> LimitDraft {
 
 /// What the limits bind, with the periods of their calendars.
 pub(crate) fn bind(limits: Vec<LimitDraft>) -> (Vec<BoundAccount>, PeriodTable) {
+    bind_at(limits, NOW)
+}
+
+/// The same at another second.
+pub(crate) fn bind_at(limits: Vec<LimitDraft>, now: u64) -> (Vec<BoundAccount>, PeriodTable) {
     let named = |(at, limit): (usize, LimitDraft)| LimitDraft { name: Some(format!("l{at}")), ..limit };
     let acme = || "acme".to_owned();
     let catalog = Catalog::new(Draft {
@@ -84,6 +89,6 @@ pub(crate) fn bind(limits: Vec<LimitDraft>) -> (Vec<BoundAccount>, PeriodTable) 
     })
     .unwrap();
     let key = catalog.key(&[1; 32]).unwrap();
-    let binding = catalog.resolve(&Call { key, service: None, user: None, model: "base" }, NOW).unwrap();
-    (binding.accounts, PeriodTable::new(catalog.calendars(), NOW))
+    let binding = catalog.resolve(&Call { key, service: None, user: None, model: "base" }, now).unwrap();
+    (binding.accounts, PeriodTable::new(catalog.calendars(), now))
 }

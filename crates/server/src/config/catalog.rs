@@ -27,6 +27,11 @@ struct Paths {
     limits: Vec<String>,
 }
 
+/// The tenant's zone for its limits; one that nobody knows is told at the tenant and not again at each limit.
+fn known_zone(tenant: &file::Tenant) -> Option<&str> {
+    tenant.zone.as_deref().filter(|name| jiff::tz::TimeZoneDatabase::bundled().get(name).is_ok())
+}
+
 /// The pool that serves a model: the upstream's account × the model's name there.
 pub(super) fn pool_id(model: &file::Model) -> String {
     format!("{}/{}", model.upstream, model.upstream_model.as_deref().unwrap_or(&model.name))
@@ -114,8 +119,8 @@ impl Maker<'_> {
 
     fn tenant(&mut self, path: &str, tenant: &file::Tenant) {
         let id = tenant.id.clone();
-        let zone = tenant.zone.as_deref();
-        if let Some(name) = zone.filter(|name| jiff::tz::TimeZoneDatabase::bundled().get(name).is_err()) {
+        let zone = known_zone(tenant);
+        if let (None, Some(name)) = (zone, &tenant.zone) {
             self.mistakes
                 .add(format!("{path}.zone"), format!("there is no time zone `{name}` in the bundled table"));
         }
@@ -139,7 +144,7 @@ impl Maker<'_> {
 
     fn project(&mut self, path: &str, tenant: &file::Tenant, project: &file::Project) {
         let (owner, id) = (tenant.id.clone(), project.id.clone());
-        let (zone, disabled) = (tenant.zone.as_deref(), project.disabled);
+        let (zone, disabled) = (known_zone(tenant), project.disabled);
         self.draft.projects.push(policy::Project { tenant: owner.clone(), id: id.clone(), disabled });
         self.paths.projects.push(path.to_owned());
         let scope = Scope::One(Subject::Project { tenant: owner.clone(), project: id.clone() });
@@ -233,7 +238,7 @@ impl Maker<'_> {
             self.draft.limits.push(draft);
             self.paths.limits.push(format!("{path}.{field}"));
         }
-        self.limits(path, "limits", &scope, tenant.zone.as_deref(), &service.limits);
+        self.limits(path, "limits", &scope, known_zone(tenant), &service.limits);
     }
 
     fn limits(&mut self, path: &str, field: &str, scope: &Scope, zone: Option<&str>, limits: &[file::Limit]) {

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
 use tollbook_gateway as gateway;
-use tollbook_gateway::Network;
+use tollbook_gateway::{Network, TlsFile};
 
 use super::file::{self, File};
 use super::mistakes::Mistakes;
@@ -28,7 +28,11 @@ pub(super) fn tls(mistakes: &mut Mistakes, file: &File, folder: &Path) -> Option
         check_every: given.check_every.0,
     };
     if let Err(error) = tls.check() {
-        mistakes.add("tls", error);
+        let member = match error.file {
+            TlsFile::Certificate => "tls.certificate_file",
+            TlsFile::Key => "tls.key_file",
+        };
+        mistakes.add(member, error.text);
     }
     Some(tls)
 }
@@ -175,8 +179,8 @@ pub(super) fn upstream_tls(
         client,
         digest: 0,
     };
-    if let Err(error) = tls.read() {
-        mistakes.add(format!("{path}.tls"), error);
+    if let Err((member, text)) = tls.read() {
+        mistakes.add(format!("{path}.tls{member}"), text);
     }
     tls
 }

@@ -94,9 +94,9 @@ Tollbook in front of a fake provider; nothing leaves this machine.
 
   gateway    http://{gateway}{admin}
 
-  free        {free}   5 calls and 2,000 llm_tokens a minute, demo-small only
-  team        {team}   60 calls and 20,000 llm_tokens a minute, 4 at once
-  enterprise  {enterprise}   a budget of 0.05 a day
+  free        {free}   id free-1: 5 calls and 2,000 llm_tokens a minute, demo-small only
+  team        {team}   id team-1: 60 calls and 20,000 llm_tokens a minute, 4 at once
+  enterprise  {enterprise}   id enterprise-1: a budget of 0.05 a day
 
 Try:
 

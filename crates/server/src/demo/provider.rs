@@ -1,4 +1,4 @@
-//! The demo's fake provider: both dialects, plain and streamed, with believable text and usage.
+//! The demo's fake provider: chat, responses, messages and counting, plain and streamed, with believable text and usage.
 //!
 //! It answers from a small stock of sentences chosen by the request's own bytes, a word every few milliseconds, and
 //! reports usage as the real ones do. It keeps no state and checks no key.
@@ -78,11 +78,9 @@ async fn accept(listener: TcpListener, pace: Duration) {
 }
 
 async fn answer(request: Request<Incoming>, pace: Duration) -> Response<Body> {
-    let path = request.uri().path().to_owned();
-    let anthropic = path.ends_with("/messages");
-    if request.method() != Method::POST || !(anthropic || path.ends_with("/chat/completions")) {
+    let Some(door) = Door::of(&request) else {
         return refuse(StatusCode::NOT_FOUND, "there is nothing here");
-    }
+    };
     let Ok(body) = Limited::new(request.into_body(), BODY_MAX).collect().await else {
         return refuse(StatusCode::BAD_REQUEST, "the body could not be read");
     };
@@ -94,11 +92,40 @@ async fn answer(request: Request<Incoming>, pace: Duration) -> Response<Body> {
     let streamed = asked.get("stream").and_then(Value::as_bool).unwrap_or(false);
     let usage_asked =
         asked.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
-    match (anthropic, streamed) {
-        (false, false) => whole(reply.openai(), pace, &reply).await,
-        (true, false) => whole(reply.anthropic(), pace, &reply).await,
-        (false, true) => events(reply.openai_events(usage_asked), pace),
-        (true, true) => events(reply.anthropic_events(), pace),
+    match (door, streamed) {
+        (Door::Count, _) => whole(json!({"input_tokens": reply.input}), Duration::ZERO, &reply).await,
+        (Door::Chat, false) => whole(reply.openai(), pace, &reply).await,
+        (Door::Responses, false) => whole(reply.response(), pace, &reply).await,
+        (Door::Messages, false) => whole(reply.anthropic(), pace, &reply).await,
+        (Door::Chat, true) => events(reply.openai_events(usage_asked), pace),
+        (Door::Responses, true) => events(reply.response_events(), pace),
+        (Door::Messages, true) => events(reply.anthropic_events(), pace),
+    }
+}
+
+/// What is served.
+#[derive(Clone, Copy)]
+enum Door {
+    Chat,
+    Responses,
+    Messages,
+    Count,
+}
+
+impl Door {
+    fn of(request: &Request<Incoming>) -> Option<Self> {
+        let path = request.uri().path();
+        if request.method() != Method::POST {
+            return None;
+        }
+        [
+            ("/chat/completions", Self::Chat),
+            ("/responses", Self::Responses),
+            ("/messages", Self::Messages),
+            ("/messages/count_tokens", Self::Count),
+        ]
+        .into_iter()
+        .find_map(|(end, door)| path.ends_with(end).then_some(door))
     }
 }
 
@@ -131,7 +158,7 @@ impl Reply {
                     .map(str::to_owned),
             );
         }
-        let cap = ["max_completion_tokens", "max_tokens"]
+        let cap = ["max_completion_tokens", "max_tokens", "max_output_tokens"]
             .iter()
             .filter_map(|name| asked.get(*name)?.as_u64())
             .max();
@@ -191,6 +218,70 @@ impl Reply {
         lines
     }
 
+    /// The response at a moment: without its text while it is being made.
+    fn response_object(&self, done: bool) -> Value {
+        let status = match (done, self.cut) {
+            (false, _) => "in_progress",
+            (true, false) => "completed",
+            (true, true) => "incomplete",
+        };
+        let output = if done { json!([self.response_item()]) } else { json!([]) };
+        let usage = json!({
+            "input_tokens": self.input, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": self.output(),
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": self.input + self.output(),
+        });
+        let why = if done && self.cut { json!({"reason": "max_output_tokens"}) } else { Value::Null };
+        json!({
+            "id": format!("resp_{:016x}", self.id), "object": "response", "created_at": 1_767_225_600, "model": self.model,
+            "status": status, "error": null, "incomplete_details": why, "instructions": null, "metadata": {},
+            "parallel_tool_calls": true, "temperature": null, "top_p": null, "tool_choice": "auto", "tools": [],
+            "output": output, "usage": if done { usage } else { Value::Null },
+        })
+    }
+
+    fn response_item(&self) -> Value {
+        let status = if self.cut { "incomplete" } else { "completed" };
+        let part = json!({"type": "output_text", "text": self.text(), "annotations": []});
+        json!({"id": self.item_id(), "type": "message", "role": "assistant", "status": status, "content": [part]})
+    }
+
+    fn item_id(&self) -> String {
+        format!("msg_{:016x}", self.id)
+    }
+
+    fn response(&self) -> Value {
+        self.response_object(true)
+    }
+
+    fn response_events(&self) -> Vec<String> {
+        let place = |kind: &str| json!({"type": kind, "item_id": self.item_id(), "output_index": 0, "content_index": 0});
+        let with = |mut event: Value, name: &str, value: Value| {
+            if let Some(fields) = event.as_object_mut() {
+                fields.insert(name.to_owned(), value);
+            }
+            event
+        };
+        let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": []});
+        let item = json!({"id": self.item_id(), "type": "message", "role": "assistant", "status": "in_progress", "content": []});
+        let mut events = vec![
+            json!({"type": "response.created", "response": self.response_object(false)}),
+            json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
+            with(place("response.content_part.added"), "part", part("")),
+        ];
+        events.extend(
+            self.pieces().map(|piece| with(place("response.output_text.delta"), "delta", json!(piece))),
+        );
+        events.push(with(place("response.output_text.done"), "text", json!(self.text())));
+        events.push(with(place("response.content_part.done"), "part", part(&self.text())));
+        events.push(
+            json!({"type": "response.output_item.done", "output_index": 0, "item": self.response_item()}),
+        );
+        let last = if self.cut { "response.incomplete" } else { "response.completed" };
+        events.push(json!({"type": last, "response": self.response_object(true)}));
+        let numbered = events.into_iter().enumerate();
+        named(&numbered.map(|(n, event)| with(event, "sequence_number", json!(n))).collect::<Vec<_>>())
+    }
+
     fn anthropic_message(&self, content: &Value, stop: &Value, output: u64) -> Value {
         json!({
             "id": format!("msg_{:016x}", self.id), "type": "message", "role": "assistant", "model": self.model,
@@ -221,9 +312,14 @@ impl Reply {
             json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": self.output()}}),
         );
         events.push(json!({"type": "message_stop"}));
-        let name = |event: &Value| event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", name(event))).collect()
+        named(&events)
     }
+}
+
+/// Events under the names of their types.
+fn named(events: &[Value]) -> Vec<String> {
+    let name = |event: &Value| event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", name(event))).collect()
 }
 
 async fn whole(answer: Value, pace: Duration, reply: &Reply) -> Response<Body> {

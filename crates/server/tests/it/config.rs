@@ -69,6 +69,72 @@ fn each_bad_file_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_bad_time_zone_is_told_once_and_where_it_stands() {
+    let quota = "{ measure: requests, period: day, ceiling: 1 }";
+    let text = format!(
+        "{MINIMAL}tenants:
+  - id: a
+    zone: Mars/Base
+    limits: [{quota}]
+    user_limits: [{quota}]
+    services: [{{ id: s, limits: [{quota}] }}]
+    projects: [{{ id: p, limits: [{quota}], keys: [{{ id: k, secret: s, limits: [{quota}] }}] }}]
+"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let told = load_text("t.yaml", &text, folder.path(), &env).unwrap_err().to_string();
+    assert_eq!(told, "t.yaml:7:11: tenants[0].zone: there is no time zone `Mars/Base` in the bundled table");
+}
+
+/// A mistake of a certificate stands at the file that has it.
+#[test]
+fn mistakes_of_certificates_are_told_at_their_own_members() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (one, other) = (pair(), pair());
+    for (name, text) in [
+        ("cert.pem", one.cert.pem()),
+        ("key.pem", one.signing_key.serialize_pem()),
+        ("other.pem", other.signing_key.serialize_pem()),
+        ("none.pem", "nothing".to_owned()),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let told = |text: String| match load_text("t.yaml", &text, folder.path(), &env) {
+        Ok(_) => "loaded".to_owned(),
+        Err(report) => report.to_string(),
+    };
+    for (certificate, key, member, what) in [
+        ("cert.pem", "key.pem", "", ""),
+        ("away.pem", "key.pem", "tls.certificate_file", "cannot read "),
+        ("none.pem", "key.pem", "tls.certificate_file", "the certificate file holds no certificate"),
+        ("cert.pem", "away.pem", "tls.key_file", "cannot read "),
+        ("cert.pem", "none.pem", "tls.key_file", "the key file holds no usable key"),
+        ("cert.pem", "other.pem", "tls.key_file", "certificate and key do not serve"),
+    ] {
+        let said = told(format!("{MINIMAL}tls: {{ certificate_file: {certificate}, key_file: {key} }}\n"));
+        if member.is_empty() {
+            assert_eq!(said, "loaded");
+            continue;
+        }
+        assert!(said.starts_with("t.yaml:5:") && said.contains(&format!(": {member}: {what}")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    for (tls, member, what) in [
+        ("ca_files: [cert.pem, away.pem]", "tls.ca_files[1]", "cannot read "),
+        ("ca_files: [none.pem]", "tls.ca_files[0]", "the certificate file holds no certificate"),
+        ("certificate_file: away.pem, key_file: key.pem", "tls.certificate_file", "cannot read "),
+        ("certificate_file: cert.pem, key_file: none.pem", "tls.key_file", ""),
+        ("certificate_file: cert.pem, key_file: other.pem", "tls.key_file", ""),
+    ] {
+        let upstream =
+            format!("{{ name: u, dialect: openai, base_url: https://127.0.0.1:1, tls: {{ {tls} }} }}");
+        let said = told(format!("upstreams: [{upstream}]\nmodels: [{{ name: m, upstream: u }}]\n"));
+        assert!(said.contains(&format!(": upstreams[0].{member}: {what}")), "{said}");
+    }
+}
+
+#[test]
 fn each_bad_value_is_refused_with_its_place() {
     let limit = "  - { id: a, limits: [{ measure: requests, window: 1m, ceiling: 1, X }] }";
     let rows: &[(&str, &str)] = &[

@@ -57,6 +57,20 @@ fn the_demo_runs_holds_limits_and_explains() {
     let (status, answer) = call(gateway, "POST", "/v1/messages", &team, &body.to_string());
     assert_eq!((status, &answer["stop_reason"]), (200, &json!("max_tokens")), "{answer}");
 
+    let (status, answer) = call(gateway, "POST", "/v1/messages/count_tokens", &team, &body.to_string());
+    assert_eq!((status, answer["input_tokens"].as_u64().is_some_and(|n| n > 0)), (200, true), "{answer}");
+    let body = json!({"model": "demo-small", "input": "hi", "max_output_tokens": 5});
+    let (status, answer) = call(gateway, "POST", "/v1/responses", &team, &body.to_string());
+    assert_eq!((status, &answer["status"]), (200, &json!("incomplete")), "{answer}");
+    assert_eq!((&answer["object"], &answer["usage"]["output_tokens"]), (&json!("response"), &json!(5)));
+    let body = json!({"model": "demo-small", "input": "hi", "stream": true});
+    let mut stream = String::new();
+    send(gateway, "POST", "/v1/responses", &team, &body.to_string()).read_to_string(&mut stream).unwrap();
+    assert!(stream.starts_with("HTTP/1.1 200"), "{stream}");
+    for event in ["response.created", "response.output_text.delta", "response.completed"] {
+        assert!(stream.contains(&format!("event: {event}\n")), "{event}: {stream}");
+    }
+
     let (status, page) = call(admin, "GET", "/admin/v1/accounts", &operator, "");
     let free_requests =
         page["data"].as_array().unwrap().iter().find(|line| line["limit"] == "tenant free requests rate");
@@ -69,12 +83,18 @@ fn the_demo_runs_holds_limits_and_explains() {
         .output()
         .unwrap();
     let text = String::from_utf8(explained.stdout).unwrap();
+    assert!(printed_ids(&printed), "the ids that explain asks for are printed");
     assert!(text.contains("tenant free · requests rate 60 s (soft): ceiling 5, posted 5"), "{text}");
 
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
         .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(data.join("journal.sqlite").exists());
+}
+
+fn printed_ids(printed: &std::path::Path) -> bool {
+    let text = std::fs::read_to_string(printed).unwrap();
+    ["id free-1", "id team-1", "id enterprise-1"].iter().all(|id| text.contains(id))
 }
 
 #[test]

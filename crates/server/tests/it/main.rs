@@ -7,6 +7,7 @@
     reason = "helpers of tests fail the test"
 )]
 
+mod cases;
 mod config;
 mod demo;
 mod domain;

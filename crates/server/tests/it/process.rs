@@ -39,10 +39,15 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 impl Tollbook {
     /// Runs a command that listens, and waits for its addresses.
     pub(crate) fn start(arguments: &[&str], folder: &Path) -> Self {
+        Self::start_logging(arguments, folder, Stdio::inherit())
+    }
+
+    /// The same, with its log in another place.
+    pub(crate) fn start_logging(arguments: &[&str], folder: &Path, log: Stdio) -> Self {
         let file: PathBuf = folder.join("addresses.json");
         let _ = std::fs::remove_file(&file);
         let mut command = command(arguments);
-        command.arg("--addr-file").arg(&file).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command.arg("--addr-file").arg(&file).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let addresses = until("addresses", || {
             assert!(child.try_wait().unwrap().is_none(), "it stopped at once");

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tollbook_engine::{Receipt, Shard};
-use tollbook_ledger::stream::Pace;
 use tollbook_ledger::{
     AMOUNT_MAX, AccountId, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry, Profile, Shape,
 };
@@ -22,6 +21,7 @@ use tollbook_wire::{Dialect, Usage};
 
 use crate::refused::Refused;
 use crate::snapshot::{ModelPlan, Principal, Snapshot, Target};
+use crate::streaming::Streaming;
 
 /// Bindings kept at once.
 const BINDINGS_MAX: usize = 65_536;
@@ -40,7 +40,7 @@ pub(crate) struct Bound {
     pub(crate) estimators: EstimatorIds,
     learned: Arc<Mutex<Learned>>,
     /// How the model streams, whoever asks it.
-    pace: Arc<Mutex<Pace>>,
+    pace: Arc<Mutex<Streaming>>,
     /// Room left on the tenant side's hard limits, by leg, as the last reply in this gateway showed; `u64::MAX` before.
     hard_room: Vec<AtomicU64>,
     pub(crate) price: Option<Price>,
@@ -102,7 +102,7 @@ pub(crate) struct Bindings {
     hasher: ahash::RandomState,
     bound: RwLock<HashMap<u64, (Asked, Arc<Bound>)>>,
     learned: Mutex<HashMap<EstimatorId, Arc<Mutex<Learned>>>>,
-    paces: Mutex<HashMap<EstimatorId, Arc<Mutex<Pace>>>>,
+    paces: Mutex<HashMap<EstimatorId, Arc<Mutex<Streaming>>>>,
 }
 
 impl Bindings {
@@ -242,7 +242,7 @@ impl Bindings {
     }
 
     /// By the model's estimator, which no two models share.
-    fn pace(&self, model: EstimatorId) -> Arc<Mutex<Pace>> {
+    fn pace(&self, model: EstimatorId) -> Arc<Mutex<Streaming>> {
         let mut all = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= LEARNED_MAX {
             all.clear();
@@ -262,12 +262,20 @@ impl Bindings {
 impl Bound {
     /// How the next call is expected to stream.
     pub(crate) fn profile(&self) -> Profile {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner).profile()
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).pace.profile()
     }
 
-    /// A stream has ended: when it began after its admission, how long it streamed, and how much.
-    pub(crate) fn paced(&self, ttft: Micros, streamed: Micros, output: u64) {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner).learn(ttft, streamed, output);
+    /// The output that a provider will report for so much as is counted from the text.
+    pub(crate) fn reported_for(&self, counted: u64) -> u64 {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).reported_for(counted)
+    }
+
+    /// A stream has ended: when it began after its admission, how long it streamed, how much the provider reports, and
+    /// how much was counted from its text.
+    pub(crate) fn paced(&self, ttft: Micros, streamed: Micros, output: u64, counted: u64) {
+        let mut streaming = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        streaming.pace.learn(ttft, streamed, output);
+        streaming.learn(output, counted);
     }
 
     pub(crate) fn facts(&self) -> &ModelFacts {

@@ -21,6 +21,7 @@ mod report;
 mod settle;
 mod snapshot;
 mod spool;
+mod streaming;
 mod ticket;
 mod time;
 mod trace;

@@ -129,8 +129,8 @@ impl Ticket {
     /// The stream has given `output` so far, the first of it a while ago.
     pub fn told(&self, output: &Classes, first_output: Option<Instant>) {
         let (Some(open), Some(first)) = (self.open.as_ref(), first_output) else { return };
-        let (_, count) = open.metered(output);
-        let first = open.engine_time(first);
+        let (_, counted) = open.metered(output);
+        let (count, first) = (open.bound.reported_for(counted), open.engine_time(first));
         open.plan.tell(count, first);
         open.pool_plan.tell(count, first);
     }
@@ -239,13 +239,12 @@ impl Open {
         if self.plan.is_empty() && self.pool_plan.is_empty() {
             return;
         }
-        if let (Some(first), Charge::Settle(_)) = (outcome.first_output, charge) {
+        let reported = matches!(charge, Charge::Settle(settle) if settle.figures == Source::Reported);
+        if let Some(first) = outcome.first_output.filter(|_| reported) {
             let first = self.engine_time(first);
-            self.bound.paced(
-                first.saturating_sub(self.tenant.receipt.now),
-                now.saturating_sub(first),
-                landed,
-            );
+            let (_, counted) = self.metered(&outcome.output);
+            let ttft = first.saturating_sub(self.tenant.receipt.now);
+            self.bound.paced(ttft, now.saturating_sub(first), landed, counted);
         }
     }
 

@@ -131,6 +131,8 @@ impl Connection {
         let length = answer.header("content-length").map(str::parse::<usize>);
         if chunked {
             loop {
+                // A stream may take long; it may not be silent for long.
+                let deadline = Instant::now() + LIMIT;
                 let line = self.line(deadline)?;
                 let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16)
                     .map_err(|_| io::Error::other("bad chunk size"))?;

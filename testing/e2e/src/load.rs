@@ -121,6 +121,9 @@ fn exchange(addr: SocketAddr, slot: &mut Option<Connection>, job: &Job) -> io::R
     }
 }
 
+/// A connection that nobody used for so long is not used again.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
 /// Makes all calls, each at its time, with so many at once at most.
 pub fn run(addr: SocketAddr, jobs: &[Job], workers: usize) -> Vec<Outcome> {
     let (started, next, outcomes) = (Instant::now(), AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -129,7 +132,12 @@ pub fn run(addr: SocketAddr, jobs: &[Job], workers: usize) -> Vec<Outcome> {
             scope.spawn(|| {
                 let mut connection = None;
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let idle = Instant::now();
                     pause_until(started + Duration::from_millis(job.at_ms));
+                    // As clients do: the other side may be about to close it.
+                    if idle.elapsed() > IDLE_MAX {
+                        connection = None;
+                    }
                     let outcome = perform(addr, &mut connection, job, started);
                     if let Ok(mut outcomes) = outcomes.lock() {
                         outcomes.push(outcome);

@@ -11,6 +11,7 @@ mod calls;
 mod changed_file;
 mod command_line;
 mod endings;
+mod forecast;
 mod kills;
 mod live;
 mod sdk_and_provider;

@@ -94,9 +94,9 @@ pub fn judge(decisions: &[Decision], ceilings: &[u64], counted: Counted) -> Judg
     let mut sums = Sums::default();
     let mut widest = (0, Series::default());
     for (number, (account, limit)) in (0_u32..).zip(accounts.iter().zip(ceilings)) {
-        let bench = Bench { decisions: account, limit: *limit, counted, last };
-        let demanded = sums.add_calls(&bench);
-        let mut series = bench.series(&mut sums);
+        let case = Case { decisions: account, limit: *limit, counted, last };
+        let demanded = sums.add_calls(&case);
+        let mut series = case.series(&mut sums);
         if demanded >= widest.0 {
             series.account = number;
             widest = (demanded, series);
@@ -123,7 +123,7 @@ struct Sums {
 }
 
 /// One account and what was decided on it.
-struct Bench<'a> {
+struct Case<'a> {
     decisions: &'a [&'a Decision],
     limit: u64,
     counted: Counted,
@@ -133,10 +133,10 @@ struct Bench<'a> {
 
 impl Sums {
     /// Counts the calls of an account; what they demanded.
-    fn add_calls(&mut self, bench: &Bench<'_>) -> u64 {
+    fn add_calls(&mut self, case: &Case<'_>) -> u64 {
         let before = self.demanded;
-        for decision in bench.decisions {
-            let uses = bench.counted.of(decision.input, decision.output);
+        for decision in case.decisions {
+            let uses = case.counted.of(decision.input, decision.output);
             self.calls += 1;
             self.demanded += uses;
             if decision.admitted {
@@ -179,7 +179,7 @@ impl Sums {
     }
 }
 
-impl Bench<'_> {
+impl Case<'_> {
     /// Looks at every step, and at every refusal.
     #[allow(clippy::float_arithmetic, reason = "the peak is a figure for people")]
     fn series(&self, sums: &mut Sums) -> Series {

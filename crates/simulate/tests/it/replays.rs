@@ -143,8 +143,10 @@ fn a_load_needs_a_trace_that_lasts() {
 fn a_pace_of_zero_lands_at_once() {
     let trace = make(Kind::Conv, 5 * MINUTE, 1);
     let offer = offer(&trace, &Habits { pace: (0, 0), first: 0, ..Habits::default() });
-    let figures = figures(&offer, "booking=held", Ceiling::Load(1_500));
-    assert!(figures.over < 0.001 && figures.utilisation.unwrap() > 0.9, "{figures:?}");
+    for text in ["booking=held", ""] {
+        let figures = figures(&offer, text, Ceiling::Load(1_500));
+        assert!(figures.over < 0.01 && figures.utilisation.unwrap() > 0.9, "{text}: {figures:?}");
+    }
 }
 
 /// A long trace from its text to its figures: nothing is lost on the way.

@@ -25,7 +25,7 @@ pub fn bench(repo: &Repo, console: &Console, args: &[OsString]) -> Result<()> {
     }
     console.run(&mut build)?;
     let program = target.join("release").join("tollbook-bench");
-    let mut run = repo.command(&program.to_string_lossy());
+    let mut run = repo.command(program);
     // Options alone mean: all scenarios, with these options.
     if args.first().is_none_or(|first| first.to_string_lossy().starts_with('-')) {
         run.arg("all");

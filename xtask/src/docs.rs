@@ -71,7 +71,7 @@ fn examples(repo: &Repo, console: &Console, target: &Path) -> Result<()> {
         let example = fenced(&text, "yaml").with_context(|| format!("{readme} shows no configuration"))?;
         let file = target.join("readme-example.yaml");
         std::fs::write(&file, example).context("cannot write the example")?;
-        let mut check = repo.command(&program.to_string_lossy());
+        let mut check = repo.command(&program);
         check.args(["check", "-c"]).arg(&file).envs(VARIABLES);
         output(&mut check).with_context(|| format!("the configuration in {readme} does not load"))?;
     }
@@ -109,7 +109,7 @@ fn made(repo: &Repo, console: &Console, target: &Path) -> Result<Vec<(&'static P
             console.line(&format!("    skipped {file}: tollbook has no command '{command}'"));
             continue;
         }
-        let printed = output(repo.command(&program.to_string_lossy()).arg(command))?;
+        let printed = output(repo.command(&program).arg(command))?;
         let facts =
             serde_json::from_str(&printed).with_context(|| format!("'tollbook {command}' is not JSON"))?;
         let text = render(&facts).with_context(|| format!("'tollbook {command}'"))?;

@@ -19,8 +19,9 @@ struct Cli {
 enum Task {
     /// Install what the tests need, pinned; does nothing where it is already there.
     ///
-    /// Makes a Python environment with the packages of testing/e2e/python/requirements.txt, installs the Node packages
-    /// of testing/e2e/node, looks for the other programs, and installs cargo-nextest if it is missing or too old.
+    /// Looks for the programs that the tests start, makes a Python environment with the packages of
+    /// testing/e2e/python/requirements.txt, installs the Node packages of testing/e2e/node, with a Node for them where
+    /// the machine's own does not do, and installs cargo-nextest if it is missing or too old.
     Setup,
     /// Check the source itself: rooms and arrows, pure rooms, sizes, words, documents and links.
     Tidy,

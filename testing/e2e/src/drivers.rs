@@ -42,7 +42,10 @@ pub fn run(driver: Driver, base_url: &str, cells: &[Cell]) -> Report {
             let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/matrix.py");
             report(Command::new(python::interpreter()).arg(script), &plan)
         }
-        Driver::Node => report(Command::new("node").arg(node_script()), &plan),
+        Driver::Node => {
+            let folder = node_folder();
+            report(Command::new(node_program(&folder)).arg(node_script(&folder)), &plan)
+        }
         Driver::Curl => Report { versions: BTreeMap::new(), cells: curl_cells(base_url, &own) },
     }
 }
@@ -54,13 +57,23 @@ fn row(cell: &Cell) -> &'static Row {
     }
 }
 
-/// Packages are found from the folder of the script, so it is put beside them.
-fn node_script() -> PathBuf {
+fn node_folder() -> PathBuf {
     let folder =
         std::env::var_os(NODE_VARIABLE).map_or_else(|| python::beside_the_tests("e2e-node"), PathBuf::from);
     if !folder.join("node_modules").exists() {
         fail(&format!("{} has no packages; make it: cargo xtask setup", folder.display()));
     }
+    folder
+}
+
+/// Setup links one where the machine's own is missing or too old.
+fn node_program(folder: &Path) -> PathBuf {
+    let linked = folder.join("node");
+    if linked.exists() { linked } else { PathBuf::from("node") }
+}
+
+/// Packages are found from the folder of the script, so it is put beside them.
+fn node_script(folder: &Path) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("node/matrix.mjs");
     let copy = folder.join("matrix.mjs");
     if let Err(error) = fs::copy(script, &copy) {

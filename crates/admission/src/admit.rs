@@ -349,6 +349,9 @@ impl Admission {
         if bound.price.is_none() && bound.counts_cost() && !asking.way.is_free() {
             return Err(Refused::Unpriced(model.to_owned()));
         }
+        if !asking.way.is_free() {
+            bound.check_tools(asking.request)?;
+        }
         Ok(bound)
     }
 

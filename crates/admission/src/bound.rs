@@ -316,6 +316,15 @@ impl Bound {
         self.snapshot.prices.version
     }
 
+    /// Hosted tools that a call offers need a fee where an account counts cost, as its model needs a price.
+    pub(crate) fn check_tools(&self, request: &tollbook_wire::Request<'_>) -> Result<(), Refused> {
+        let price = self.price.as_ref().filter(|_| self.counts_cost() && !request.hosted.is_empty());
+        match price.and_then(|price| price.unpriced(request.hosted)) {
+            Some(tool) => Err(Refused::UnpricedTool(tool.name())),
+            None => Ok(()),
+        }
+    }
+
     /// Some account of the call counts cost.
     pub(crate) fn counts_cost(&self) -> bool {
         let all = self.tenant.accounts.iter().chain(&self.pool.accounts);

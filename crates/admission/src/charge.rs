@@ -1,11 +1,11 @@
 //! What an ended call is charged: the table of `pricing`, applied to a reservation.
 
 use tollbook_engine::Receipt;
-use tollbook_ledger::{Measure, ReleaseWhy, Shape};
+use tollbook_ledger::{AMOUNT_MAX, Measure, ReleaseWhy, Shape};
 use tollbook_policy::Binding;
 use tollbook_pricing::{self as pricing, Decision, Parts, Seen, actuals, unknown_actuals};
 use tollbook_store::{EntryBody, Figures, Usage as EntryUsage, signed};
-use tollbook_wire::Usage;
+use tollbook_wire::{HostedCalls, Surface, Usage};
 
 use crate::outcome::{Ending, Outcome};
 use crate::ticket::{Open, is_watched};
@@ -25,6 +25,8 @@ pub(crate) struct Settle {
     pub(crate) figures: Figures,
     pub(crate) learn: Option<u64>,
     tier: Option<String>,
+    /// Calls of hosted tools, beside the usage.
+    hosted: HostedCalls,
 }
 
 /// The charge, and whether the provider's figures were not believed.
@@ -40,7 +42,8 @@ pub(crate) fn of(open: &Open, outcome: &Outcome) -> (Charge, bool) {
     let Decision { charge, disbelieved } =
         pricing::charge(ending(open, outcome), &seen, &open.estimate.demand, facts);
     let tier = outcome.service_tier.clone().or_else(|| open.estimate.demand.service_tier.clone());
-    let settle = |usage, figures, learn| Charge::Settle(Settle { usage, figures, learn, tier });
+    let hosted = if open.free { HostedCalls::default() } else { hosted(open, outcome) };
+    let settle = |usage, figures, learn| Charge::Settle(Settle { usage, figures, learn, tier, hosted });
     let told = outcome.usage.is_some() && !disbelieved;
     let charge = match charge {
         pricing::Charge::Settle { .. } | pricing::Charge::Unknown if open.free && !told => {
@@ -56,6 +59,14 @@ pub(crate) fn of(open: &Open, outcome: &Outcome) -> (Charge, bool) {
         pricing::Charge::Unknown => settle(None, Figures::Unknown, None),
     };
     (charge, disbelieved)
+}
+
+/// Calls of hosted tools: as the answer tells them, and at most what the call could make where its surface tells none.
+fn hosted(open: &Open, outcome: &Outcome) -> HostedCalls {
+    match open.surface {
+        Surface::Responses => outcome.hosted,
+        _ => open.estimate.demand.hosted_worst,
+    }
 }
 
 /// The row of the table that an outcome belongs to.
@@ -92,7 +103,14 @@ impl Settle {
     /// One finished amount per leg of one side.
     pub(crate) fn amounts(&self, open: &Open, binding: &Binding, receipt: &Receipt) -> Vec<u64> {
         match &self.usage {
-            Some(usage) => actuals(&binding.accounts, usage, open.bound.price.as_ref(), self.tier.as_deref()),
+            Some(usage) => {
+                let price = open.bound.price.as_ref();
+                let mut all = actuals(&binding.accounts, usage, price, self.tier.as_deref());
+                let fees = price.map_or(0, |price| price.tool_fees(&self.hosted));
+                let costs = binding.accounts.iter().zip(&mut all).filter(|(a, _)| a.measure == Measure::Cost);
+                costs.for_each(|(_, cost)| *cost = cost.saturating_add(fees).min(AMOUNT_MAX));
+                all
+            }
             None => unknown_actuals(&binding.accounts, &receipt.receipt),
         }
     }
@@ -142,7 +160,10 @@ impl Settle {
     pub(crate) fn cost(&self, open: &Open) -> u64 {
         let Some(price) = &open.bound.price else { return 0 };
         match &self.usage {
-            Some(usage) => price.cost(&Parts::of(usage), usage.web_searches, self.tier.as_deref()),
+            Some(usage) => {
+                let cost = price.cost(&Parts::of(usage), usage.web_searches, self.tier.as_deref());
+                cost.saturating_add(price.tool_fees(&self.hosted)).min(AMOUNT_MAX)
+            }
             None => open.hold.worst_cost_nano,
         }
     }

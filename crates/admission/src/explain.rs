@@ -96,6 +96,7 @@ impl Admission {
         if bound.price.is_none() && bound.counts_cost() {
             return Err(Refused::Unpriced(model.to_owned()));
         }
+        request.map_or(Ok(()), |request| bound.check_tools(request))?;
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
         let estimate = request.map(|r| estimate::of(&bound, r));
         let demands = match &estimate {

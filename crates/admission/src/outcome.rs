@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tollbook_engine::{Claim, ReleaseCall, SettleCall};
 pub use tollbook_store::Ending;
-use tollbook_wire::{Anomalies, BodyMeter, Classes, Usage};
+use tollbook_wire::{Anomalies, BodyMeter, Classes, HostedCalls, Usage};
 
 /// What the data plane knows of a call at its end. Facts only; what is charged follows from them (design, section 5).
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Outcome {
     pub service_tier: Option<String>,
     /// Web searches that the answer told of.
     pub web_searches: u64,
+    /// Calls of other hosted tools that the answer told of.
+    pub hosted: HostedCalls,
     /// Nothing of the answer can be read, though there may be one: the estimate stands.
     pub blind: bool,
 }
@@ -37,6 +39,7 @@ impl Outcome {
             first_output: None,
             service_tier: None,
             web_searches: 0,
+            hosted: HostedCalls::default(),
             blind: false,
         }
     }
@@ -71,6 +74,7 @@ impl Outcome {
             anomalies: meter.anomalies,
             service_tier: meter.service_tier.clone(),
             web_searches: meter.web_searches,
+            hosted: meter.hosted,
             ..Self::bare(if meter.error.is_some() { Ending::UpstreamError } else { Ending::Complete })
         }
     }

@@ -20,6 +20,8 @@ pub enum Refused {
     BadSubject(String),
     /// A limit counts cost and the model has no price.
     Unpriced(String),
+    /// A limit counts cost, and a hosted tool that the call offers has no fee.
+    UnpricedTool(&'static str),
     /// The model speaks the other dialect, or its targets do not serve this surface.
     WrongDialect(String),
     /// The provider would bill what the gateway never sees, and a limit of this key counts that.

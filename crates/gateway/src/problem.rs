@@ -167,6 +167,14 @@ impl Problem {
                     .code("model_unpriced")
                     .retry(Retry::Never(None))
             }
+            Refused::UnpricedTool(tool) => {
+                let text = format!(
+                    "the hosted tool `{tool}` has no fee in the price of this model, and a budget of this call counts cost"
+                );
+                Self::new(ErrorKind::InvalidRequest, StatusCode::BAD_REQUEST, text)
+                    .code("tool_unpriced")
+                    .retry(Retry::Never(None))
+            }
             Refused::WrongDialect(model) => {
                 let text = format!("the model `{}` is not served on this path", shown(&model));
                 Self::invalid(text).code("model_not_on_path")

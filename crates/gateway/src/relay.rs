@@ -393,6 +393,7 @@ impl RelayBody {
             first_output: self.first_output,
             service_tier: meter.service_tier.clone(),
             web_searches: meter.web_searches,
+            hosted: meter.hosted,
             blind: false,
         }
     }

@@ -151,6 +151,7 @@ impl ErrorAnswer {
             anomalies: meter.anomalies,
             service_tier: meter.service_tier,
             web_searches: meter.web_searches,
+            hosted: meter.hosted,
             ..Outcome::upstream_error()
         }
     }

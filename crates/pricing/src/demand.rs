@@ -8,7 +8,7 @@ use crate::count::InputCount;
 use crate::facts::{FACT_MAX, ModelFacts, WEB_SEARCHES_MAX};
 use crate::learned::Learned;
 use tollbook_policy::{BoundAccount, Measure};
-use tollbook_wire::Request;
+use tollbook_wire::{HostedCalls, HostedTools, Request};
 
 /// Margin of the worst case over an exact count and over any other, in thousandths.
 pub const MARGIN_EXACT: u64 = 1_020;
@@ -42,6 +42,9 @@ pub struct Asked<'a> {
     pub web_searches: Option<u64>,
     /// One search is made whatever comes.
     pub web_search_certain: bool,
+    /// Other tools that the provider runs, and the most calls the client allows.
+    pub hosted: HostedTools,
+    pub tool_calls_max: Option<u64>,
     pub images: bool,
     pub other_media: bool,
     /// The answer may contain sound.
@@ -66,6 +69,8 @@ impl<'a> Asked<'a> {
             web_search: request.web_search,
             web_searches: request.web_searches,
             web_search_certain: request.web_search_certain,
+            hosted: request.hosted,
+            tool_calls_max: request.tool_calls_max,
             images: !request.content.images.is_empty(),
             other_media: request.content.other_media > 0,
             audio_output: request.audio_asked,
@@ -105,6 +110,8 @@ pub struct Demand {
     pub web_searches_worst: u64,
     /// Searches that were made, if a provider does not say how many.
     pub web_searches_least: u64,
+    /// Calls of other hosted tools, at most.
+    pub hosted_worst: HostedCalls,
     /// Nothing is used that is counted or has a price.
     pub free: bool,
     pub service_tier: Option<String>,
@@ -153,6 +160,7 @@ impl Demand {
                 0
             },
             web_searches_least: u64::from(asked.web_search_certain),
+            hosted_worst: hosted_worst(asked, facts),
             free: false,
             service_tier: asked.service_tier.map(str::to_owned),
         }
@@ -174,6 +182,7 @@ impl Demand {
         self.cap = 0;
         self.inject_cap = None;
         self.web_searches_worst = 0;
+        self.hosted_worst = HostedCalls::default();
         self
     }
 
@@ -187,6 +196,12 @@ impl Demand {
         }
         self
     }
+}
+
+/// Each tool that is offered may take all the calls there are.
+fn hosted_worst(asked: &Asked<'_>, facts: &ModelFacts) -> HostedCalls {
+    let most = asked.tool_calls_max.unwrap_or(facts.web_searches_worst).min(WEB_SEARCHES_MAX);
+    HostedCalls::each(asked.hosted, u32::try_from(most).unwrap_or(u32::MAX))
 }
 
 fn worst_input(input: &InputCount, facts: &ModelFacts) -> u64 {

@@ -44,6 +44,7 @@ pub struct ModelFacts {
     pub first_output: u64,
     /// The provider writes its cache although the body does not ask for it.
     pub caches_unasked: bool,
+    /// Hosted web searches, or calls of another hosted tool, that a call is taken to make where its client says no number.
     pub web_searches_worst: u64,
     /// What a call is taken to read of a conversation that lies with the provider.
     pub stored_input: u64,

@@ -188,7 +188,8 @@ fn priced(bound: &BoundAccount, demand: &Demand, price: &Price) -> Figures {
     let pico =
         u128::from(demand.worst_input) * u128::from(input) + u128::from(demand.cap) * u128::from(output);
     let nano = times(pico, price.tier_worst(tier)).div_ceil(1_000);
-    let worst = nano.saturating_add(u128::from(price.fees(demand.web_searches_worst)));
+    let fees = price.fees(demand.web_searches_worst).saturating_add(price.tool_fees(&demand.hosted_worst));
+    let worst = nano.saturating_add(u128::from(fees));
     Figures {
         base: times(base, bound.expected_factor),
         per_output: times(per_output, bound.expected_factor),

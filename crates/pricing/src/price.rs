@@ -9,10 +9,11 @@ use crate::decimal::{DecimalError, parse_scaled};
 use crate::parts::Parts;
 use std::collections::BTreeMap;
 use tollbook_ledger::AMOUNT_MAX;
+use tollbook_wire::{HostedCalls, HostedTool, HostedTools};
 
 /// Largest rate: a thousand currency units per llm_token, in pico-currency.
 pub const RATE_MAX: u64 = 1_000_000_000_000_000;
-/// Largest fee per web search: a thousand currency units, in nano-currency.
+/// Largest fee per web search or call of a hosted tool: a thousand currency units, in nano-currency.
 pub const FEE_MAX: u64 = 1_000_000_000_000;
 /// Smallest and largest multiplier of a service tier, in thousandths.
 pub const TIER_MAX: u32 = 100_000;
@@ -51,6 +52,8 @@ pub struct Price {
     tiers: BTreeMap<String, u32>,
     /// Nano-currency per web search.
     web_search: u64,
+    /// Nano-currency per call of other hosted tools.
+    tools: BTreeMap<HostedTool, u64>,
 }
 
 /// A price as an operator writes it: decimal texts in currency units.
@@ -63,6 +66,8 @@ pub struct PriceDraft {
     pub tiers: Vec<(String, String)>,
     /// Currency units per web search.
     pub web_search: Option<String>,
+    /// Currency units per call of a hosted tool, by its name; `other` is for those that are not named.
+    pub tools: Vec<(String, String)>,
 }
 
 /// What a price text is per.
@@ -106,6 +111,10 @@ pub enum PriceProblemKind {
     TooLarge,
     #[error("must grow from step to step")]
     Order,
+    #[error(
+        "is no hosted tool; name code_interpreter, file_search, image_generation, computer_use, mcp or other"
+    )]
+    NoTool,
     #[error("is given twice")]
     Repeated,
     #[error("more than {STEPS_MAX}")]
@@ -115,7 +124,7 @@ pub enum PriceProblemKind {
 impl Price {
     /// A flat price.
     pub fn flat(rates: Rates) -> Self {
-        Self { base: rates, steps: Vec::new(), tiers: BTreeMap::new(), web_search: 0 }
+        Self { base: rates, steps: Vec::new(), tiers: BTreeMap::new(), web_search: 0, tools: BTreeMap::new() }
     }
 
     /// Reads a draft.
@@ -150,8 +159,20 @@ impl Price {
         }
         let web_search =
             draft.web_search.as_ref().map_or(0, |text| read.number("web_search", text, 9, FEE_MAX));
+        let mut tools = BTreeMap::new();
+        for (name, text) in &draft.tools {
+            let field = format!("tools.{name}");
+            let fee = read.number(&field, text, 9, FEE_MAX);
+            match HostedTool::named(name) {
+                None => read.problem(field, PriceProblemKind::NoTool),
+                Some(tool) if tools.insert(tool, fee).is_some() => {
+                    read.problem(field, PriceProblemKind::Repeated);
+                }
+                Some(_) => {}
+            }
+        }
         if read.problems.is_empty() {
-            Ok(Self { base, steps, tiers, web_search })
+            Ok(Self { base, steps, tiers, web_search, tools })
         } else {
             Err(read.problems)
         }
@@ -198,6 +219,21 @@ impl Price {
         let scaled = pico.saturating_mul(u128::from(self.tier(tier)));
         let nano = scaled.div_ceil(1_000_000).saturating_add(u128::from(self.fees(web_searches)));
         u64::try_from(nano).unwrap_or(AMOUNT_MAX).min(AMOUNT_MAX)
+    }
+
+    /// A tool among these whose fee is not known.
+    pub fn unpriced(&self, tools: HostedTools) -> Option<HostedTool> {
+        tools.iter().find(|tool| self.tool(*tool).is_none())
+    }
+
+    fn tool(&self, tool: HostedTool) -> Option<u64> {
+        self.tools.get(&tool).or_else(|| self.tools.get(&HostedTool::Other)).copied()
+    }
+
+    /// What calls of hosted tools cost, in nano-currency.
+    pub fn tool_fees(&self, calls: &HostedCalls) -> u64 {
+        let fee = |(tool, calls)| self.tool(tool).unwrap_or(0).saturating_mul(u64::from(calls));
+        calls.iter().map(fee).fold(0, u64::saturating_add).min(AMOUNT_MAX)
     }
 
     pub(crate) fn fees(&self, web_searches: u64) -> u64 {

@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 26] = [
+const ERRORS: [ErrorDoc; 27] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -31,6 +31,11 @@ const ERRORS: [ErrorDoc; 26] = [
         "The model speaks the other dialect, or `surfaces` keeps it off this path.",
     ),
     doc("model_unpriced", ErrorKind::InvalidRequest, "A budget binds the call, and the model has no price."),
+    doc(
+        "tool_unpriced",
+        ErrorKind::InvalidRequest,
+        "A budget binds the call, and a tool that it lets the provider run has no fee in the model's price.",
+    ),
     doc(
         "invalid_subject",
         ErrorKind::InvalidRequest,

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use crate::classes::{Classes, Classifier};
 use crate::content::Walk;
+use crate::hosted::HostedCalls;
 use crate::json::{Fault, Json};
 use crate::meter::{UpstreamErrorFacts, error_member, keep_word, read_error, reasoning};
 use crate::surface::Surface;
@@ -30,6 +31,8 @@ pub struct BodyMeter {
     pub service_tier: Option<String>,
     /// Web searches that the answer tells of, item by item.
     pub web_searches: u64,
+    /// Calls of other hosted tools, item by item.
+    pub hosted: HostedCalls,
     /// The body has the shape of an answer, though it may tell of a failure (a response that is `failed`).
     pub is_answer: bool,
 }
@@ -76,7 +79,8 @@ impl BodyMeter {
                     json.array_or_skip(|json| self.text_choice(json, walk))?;
                 }
                 ("output", Surface::Responses) => {
-                    self.web_searches = walk.answer_items(json, true)?.billed();
+                    let items = walk.answer_items(json, true)?;
+                    (self.web_searches, self.hosted) = (items.billed(), items.hosted());
                 }
                 ("status", Surface::Responses) => {
                     let status = json.string_or_skip()?;

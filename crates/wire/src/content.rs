@@ -6,6 +6,7 @@
 //! A shape that is not known is counted as text: the estimate errs upwards, and the provider decides what is valid.
 
 use crate::classes::{Classes, Classifier};
+use crate::hosted::{HostedTool, HostedTools};
 use crate::json::{Fault, Json, Kind, Str};
 use crate::media::{Detail, Image};
 use crate::spelling::{may_misspell, misspells, spells};
@@ -132,6 +133,7 @@ pub(crate) struct Walk<S> {
     pub(crate) web_searches: u64,
     /// A search is offered that says no number.
     pub(crate) web_search_unbounded: bool,
+    pub(crate) hosted: HostedTools,
     /// The declared member that holds the input; faults in it name it.
     pub(crate) param: &'static str,
 }
@@ -148,6 +150,7 @@ impl<S: Sink> Walk<S> {
             web_search: false,
             web_searches: 0,
             web_search_unbounded: false,
+            hosted: HostedTools::default(),
             param: "messages",
         }
     }
@@ -475,8 +478,11 @@ impl<S: Sink> Walk<S> {
             self.content.tools += 1;
             let mut searches = Offered::default();
             self.tool(json, &mut searches)?;
-            if searches.offered {
+            if searches.search {
                 self.offer_search(searches.uses);
+            }
+            if let Some(tool) = searches.hosted {
+                self.hosted.add(tool);
             }
             Ok(())
         })
@@ -493,11 +499,19 @@ impl<S: Sink> Walk<S> {
     fn tool(&mut self, json: &mut Json<'_>, searches: &mut Offered) -> Step {
         json.object_or_skip(|json, key| {
             key.with(|key| match key {
-                "function" | "custom" => self.tool(json, searches),
+                "function" | "custom" => {
+                    // What a client runs may say of its own type what it likes.
+                    let mut inner = Offered::default();
+                    self.tool(json, &mut inner)?;
+                    searches.search |= inner.search;
+                    searches.uses = searches.uses.max(inner.uses);
+                    Ok(())
+                }
                 _ if spells(key, "type") => {
-                    let kind = json.string_or_skip()?;
-                    searches.offered |=
-                        kind.is_some_and(|kind| kind.with(|kind| kind.starts_with("web_search")));
+                    if let Some(kind) = json.string_or_skip()? {
+                        searches.search |= kind.with(|kind| kind.starts_with("web_search"));
+                        searches.hosted = kind.with(HostedTool::offered).or(searches.hosted);
+                    }
                     Ok(())
                 }
                 "cache_control" => self.cache_control(json),
@@ -538,6 +552,7 @@ impl<S: Sink> Walk<S> {
             return self.text(json);
         }
         json.array(|json| {
+            self.hosted.add(HostedTool::Mcp);
             if json.kind()? != Kind::Object {
                 return self.text(json);
             }
@@ -572,11 +587,12 @@ impl<S: Sink> Walk<S> {
     }
 }
 
-/// What one tool says of searches.
+/// What one tool says of searches, and whether the provider runs it.
 #[derive(Default)]
 struct Offered {
-    offered: bool,
+    search: bool,
     uses: Option<u64>,
+    hosted: Option<HostedTool>,
 }
 
 /// Marks a member as seen; false if it was.

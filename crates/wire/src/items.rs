@@ -4,6 +4,7 @@
 //! text, encoded bytes never do. What an answer repeats (annotations, results of tools) is no output.
 
 use crate::content::{MISSPELT, Sink, Step, TWICE, Walk, once};
+use crate::hosted::{HostedCalls, HostedTool};
 use crate::json::{Fault, Json, Kind, Str};
 use crate::media::Image;
 use crate::spelling::{may_misspell, misspells};
@@ -37,24 +38,39 @@ pub(crate) struct AnswerItem<'a> {
     pub(crate) web_search: bool,
     /// A web search that read pages, which has no fee of its own.
     pub(crate) free: bool,
+    /// The call of another tool that the provider runs.
+    pub(crate) hosted: Option<HostedTool>,
 }
 
-/// Web searches of one answer, as its items tell them.
+/// Web searches and calls of other hosted tools of one answer, as its items tell them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Searches {
     begun: u64,
     ended: u64,
     billed: u64,
+    hosted_begun: HostedCalls,
+    hosted_ended: HostedCalls,
 }
 
 impl Searches {
     pub(crate) fn begin(&mut self, item: &AnswerItem<'_>) {
         self.begun = self.begun.saturating_add(u64::from(item.web_search));
+        if let Some(tool) = item.hosted {
+            self.hosted_begun.add(tool, 1);
+        }
     }
 
     pub(crate) fn end(&mut self, item: &AnswerItem<'_>) {
         self.ended = self.ended.saturating_add(u64::from(item.web_search));
         self.billed = self.billed.saturating_add(u64::from(item.web_search && !item.free));
+        if let Some(tool) = item.hosted {
+            self.hosted_ended.add(tool, 1);
+        }
+    }
+
+    /// Calls of other hosted tools; here too one that was begun counts.
+    pub(crate) fn hosted(self) -> HostedCalls {
+        self.hosted_begun.max(self.hosted_ended)
     }
 
     /// One that was begun and never told its end counts.
@@ -202,8 +218,9 @@ impl<S: Sink> Walk<S> {
         json.object_or_skip(|json, key| {
             match key.raw() {
                 "type" => {
-                    item.web_search =
-                        json.string_or_skip()?.is_some_and(|kind| kind.raw() == "web_search_call");
+                    let kind = json.string_or_skip()?;
+                    item.web_search = kind.is_some_and(|kind| kind.raw() == "web_search_call");
+                    item.hosted = kind.and_then(|kind| HostedTool::called(kind.raw()));
                 }
                 "name" => item.name = json.string_or_skip()?,
                 "action" => {

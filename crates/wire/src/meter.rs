@@ -5,6 +5,7 @@
 
 use crate::classes::{Classes, Classifier};
 use crate::content::{Sink, Walk};
+use crate::hosted::HostedCalls;
 use crate::items::Searches;
 use crate::json::{Fault, Json, Kind};
 use crate::names::finish_word;
@@ -55,6 +56,8 @@ pub struct Meter {
     pub service_tier: Option<String>,
     /// Web searches that the events tell of.
     pub web_searches: u64,
+    /// Calls of other hosted tools that the events tell of.
+    pub hosted: HostedCalls,
     pub seen: Seen,
     surface: Surface,
     pub(crate) walk: Walk<Running>,
@@ -123,6 +126,7 @@ impl Meter {
             oversized: false,
             service_tier: None,
             web_searches: 0,
+            hosted: HostedCalls::default(),
             searches: Searches::default(),
             seen: Seen::default(),
             surface,

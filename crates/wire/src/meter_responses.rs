@@ -113,6 +113,7 @@ impl Meter {
         }
         self.after_text();
         self.web_searches = self.web_searches.max(self.searches.billed());
+        self.hosted = self.hosted.max(self.searches.hosted());
         if let Some(figures) = event.usage {
             self.chat.see(None, figures, &mut self.anomalies);
         }
@@ -143,8 +144,9 @@ impl Meter {
                 "error" => self.take_error(json)?,
                 "usage" => event.usage = Figures::read(json, Names::Both, &mut self.anomalies)?,
                 "output" => {
-                    let searches = self.walk.answer_items(json, unread)?.billed();
-                    self.web_searches = self.web_searches.max(searches);
+                    let items = self.walk.answer_items(json, unread)?;
+                    self.web_searches = self.web_searches.max(items.billed());
+                    self.hosted = self.hosted.max(items.hosted());
                 }
                 _ => json.skip()?,
             }

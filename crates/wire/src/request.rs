@@ -11,6 +11,7 @@ use std::ops::Range;
 use crate::classes::Classifier;
 use crate::content::{Content, MISSPELT, Sink, TWICE, Visitor, Walk};
 use crate::error::DecodeError;
+use crate::hosted::HostedTools;
 use crate::json::{Fault, Json, Kind};
 use crate::spelling::{may_misspell, misspells, spells};
 use crate::surface::{Dialect, Surface};
@@ -58,6 +59,10 @@ pub struct Request<'a> {
     pub web_searches: Option<u64>,
     /// The model searches once whatever comes, and not every provider reports it.
     pub web_search_certain: bool,
+    /// Other tools that the provider runs and may bill by the call.
+    pub hosted: HostedTools,
+    /// The most calls of hosted tools the client allows, where it says so.
+    pub tool_calls_max: Option<u64>,
     /// The answer may contain sound.
     pub audio_asked: bool,
     pub tool_count: u64,
@@ -109,6 +114,8 @@ pub fn decode_request(surface: Surface, body: &[u8]) -> Result<Request<'_>, Deco
         web_search: walk.web_search,
         web_searches,
         web_search_certain: head.web_search_certain,
+        hosted: walk.hosted,
+        tool_calls_max: head.tool_calls_max,
         audio_asked: head.audio_asked,
         spots: head.spots,
     })

@@ -24,6 +24,7 @@ mod ending;
 mod flaky;
 mod free;
 mod hidden;
+mod hosted;
 mod left;
 mod metrics;
 mod openai;

@@ -3,7 +3,7 @@
 use crate::world::{fx1, price, used};
 use proptest::prelude::*;
 use tollbook_pricing::{Parts, Price, PriceBook, PriceDraft, PriceUnit, Rates, RatesDraft};
-use tollbook_wire::Usage;
+use tollbook_wire::{HostedCalls, HostedTool, HostedTools, Usage};
 
 #[allow(clippy::unnecessary_wraps, reason = "as a draft's fields want it")]
 fn text(value: &str) -> Option<String> {
@@ -142,6 +142,9 @@ fn b086_wrong_prices_name_their_fields() {
         ],
         tiers: vec![("fast".to_owned(), "-2".to_owned()), ("fast".to_owned(), "2.0005".to_owned())],
         web_search: text("Infinity"),
+        tools: [("hammer", "1"), ("mcp", "-1"), ("other", "0.0000000001"), ("other", "1"), ("other", "2")]
+            .map(|(name, fee)| (name.to_owned(), fee.to_owned()))
+            .to_vec(),
         ..PriceDraft::default()
     };
     assert_eq!(
@@ -158,6 +161,11 @@ fn b086_wrong_prices_name_their_fields() {
             "tiers.fast: is finer than the smallest unit, 1e-3",
             "tiers.fast: is given twice",
             "web_search: must be finite",
+            "tools.hammer: is no hosted tool; name code_interpreter, file_search, image_generation, computer_use, mcp or other",
+            "tools.mcp: must not be negative",
+            "tools.other: is finer than the smallest unit, 1e-9",
+            "tools.other: is given twice",
+            "tools.other: is given twice",
         ]
     );
     let many = PriceDraft {
@@ -175,6 +183,28 @@ fn costs_saturate_at_the_ledgers_largest_amount() {
     let dear = price(&PriceDraft { rates, web_search: text("1000"), ..PriceDraft::default() });
     let huge = Usage { web_searches: u64::MAX, ..used(u64::MAX, u64::MAX) };
     assert_eq!(cost(&dear, &huge), tollbook_ledger::AMOUNT_MAX);
+}
+
+#[test]
+fn fees_of_hosted_tools_are_by_kind_and_saturate() {
+    let fees = |tools: &[(&str, &str)]| {
+        let tools = tools.iter().map(|(name, fee)| ((*name).to_owned(), (*fee).to_owned())).collect();
+        price(&PriceDraft { tools, ..fx1() })
+    };
+    let all: HostedTools = HostedTool::ALL.into_iter().map(|(tool, _)| tool).collect();
+    let only = |tool| [tool].into_iter().collect::<HostedTools>();
+    let none = fees(&[]);
+    assert_eq!(none.unpriced(all), Some(HostedTool::CodeInterpreter));
+    assert_eq!(none.unpriced(HostedTools::default()), None);
+    let some = fees(&[("file_search", "0.0025"), ("mcp", "0")]);
+    assert_eq!(some.unpriced(only(HostedTool::Mcp)), None, "0 is a fee");
+    assert_eq!(some.unpriced(only(HostedTool::Other)), Some(HostedTool::Other));
+    assert_eq!(some.tool_fees(&HostedCalls::each(all, 3)), 7_500_000);
+    let rest = fees(&[("file_search", "0.0025"), ("other", "1")]);
+    assert_eq!(rest.unpriced(all), None);
+    assert_eq!(rest.tool_fees(&HostedCalls::each(all, 1)), 5_002_500_000);
+    let dear = fees(&[("other", "1000")]);
+    assert_eq!(dear.tool_fees(&HostedCalls::each(all, u32::MAX)), tollbook_ledger::AMOUNT_MAX);
 }
 
 fn any_usage() -> impl Strategy<Value = Usage> {

@@ -246,6 +246,11 @@ fn refused(refused: Refused) -> Refusal {
         Refused::Unpriced(model) => {
             (unprocessable, "unpriced", format!("a limit counts cost, and `{model}` has no price"))
         }
+        Refused::UnpricedTool(tool) => (
+            unprocessable,
+            "unpriced_tool",
+            format!("a limit counts cost, and the hosted tool `{tool}` has no fee"),
+        ),
         Refused::WrongDialect(model) => {
             (unprocessable, "wrong_dialect", format!("`{model}` is not served on this path"))
         }

@@ -61,6 +61,7 @@ fn price(mistakes: &mut Mistakes, path: &str, given: &file::Price) -> Option<Pri
         steps: given.steps.iter().map(step).collect(),
         tiers: given.tiers.iter().map(|(name, multiplier)| (name.clone(), multiplier.0.clone())).collect(),
         web_search: text(&given.web_search),
+        tools: given.tools.iter().map(|(name, fee)| (name.clone(), fee.0.clone())).collect(),
     };
     let problems = match Price::new(&draft) {
         Ok(price) => return Some(price),

@@ -527,6 +527,11 @@ pub struct Price {
     /// One web search, in whole currency units.
     #[serde(default)]
     pub web_search: Option<Decimal>,
+    /// One call of a tool that the provider runs, in whole currency units: `code_interpreter`, `file_search`,
+    /// `image_generation`, `computer_use`, `mcp`; `other` is for every tool that is not named. A call that offers a tool
+    /// without a fee is refused where a limit counts cost; 0 is free.
+    #[serde(default)]
+    pub tools: BTreeMap<String, Decimal>,
     /// Other prices for calls with much input, by size.
     #[serde(default)]
     pub steps: Vec<PriceStep>,

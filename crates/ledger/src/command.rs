@@ -125,6 +125,16 @@ pub struct Leg {
 }
 
 impl Leg {
+    /// A busy forecast account leaves a part of its ceiling for what is not known: input until it is settled, pace until it
+    /// is seen. A strict one needs none, unless it counts output.
+    #[inline]
+    pub(crate) fn spares(&self) -> bool {
+        match self.shape {
+            Shape::Forecast { strict, .. } => !strict || self.measure != Measure::InputTokens,
+            Shape::Rate { .. } | Shape::Quota | Shape::Concurrency => false,
+        }
+    }
+
     /// The call can cost this account nothing: its model's price is 0, or it has no output where only output counts.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {

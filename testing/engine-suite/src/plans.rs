@@ -36,9 +36,9 @@ pub fn l05_output_is_planned_into_its_seconds(factory: Factory) {
             book(0, 105, 15),
             book(S, 115, 5),
             book(2 * S, 120, 0),
-            // The oldest second counts by the part of it still inside.
+            // The oldest second counts by the part of it still inside, but no more than a sixteenth of all is forgotten.
             book(60 * S, 120, 0),
-            book(60 * S + S / 2, 15 + 53, 0),
+            book(60 * S + S / 2, 15 + 105 - 120 / 16, 0),
             book(61 * S, 15, 0),
             book(62 * S, 5, 0),
             book(63 * S, 0, 0),
@@ -52,12 +52,12 @@ pub fn l14_a_plan_in_the_way_is_a_firm_wait(factory: Factory) {
         factory,
         vec![
             (0, Do::Reserve(planned(1, 900, 0)), Want::Admit),
-            (S / 2, Do::Reserve(planned(2, 200, 0)), Want::Firm(0, 60 * S)),
+            (S / 2, Do::Reserve(planned(2, 200, 0)), Want::Firm(0, 61 * S)),
             // 1 % is left of a busy account, nothing of an empty one.
             (S / 2, Do::Reserve(planned(3, 95, 0)), Want::Firm(0, 60 * S)),
             (S / 2, Do::Reserve(planned(4, 90, 0)), Want::Admit),
             (S / 2, Do::Reserve(planned(5, 1_001, 0)), Want::TooLarge(0)),
-            (60 * S + S / 2, Do::Reserve(planned(2, 200, 0)), Want::Admit),
+            (61 * S + S / 2, Do::Reserve(planned(2, 200, 0)), Want::Admit),
         ],
     );
 }

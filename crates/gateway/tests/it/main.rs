@@ -30,6 +30,7 @@ mod metrics;
 mod openai;
 mod pass;
 mod paths;
+mod plans;
 mod prompt;
 mod ready;
 mod res;

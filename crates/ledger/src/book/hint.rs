@@ -44,11 +44,10 @@ pub(super) fn kind(
         }
         Shape::Forecast { window, strict } => {
             let Some(flow) = flow else { return likely(LIKELY_MAX) };
+            let of = (limit.ceiling, leg.spares());
             let (wait, at) = match account.map(|account| &account.sides) {
-                Some(Sides::Forecast(track)) => {
-                    (track.wait(track.at(now), flow, limit.ceiling), track.at(now))
-                }
-                _ => (Track::new(window, strict).wait(At::fresh(now), flow, limit.ceiling), At::fresh(now)),
+                Some(Sides::Forecast(track)) => (track.wait(track.at(now), flow, of), track.at(now)),
+                _ => (Track::new(window, strict).wait(At::fresh(now), flow, of), At::fresh(now)),
             };
             let most = micros(u64::from(window) + u64::from(FORECAST_AHEAD) + 1);
             match wait.map(|seconds| at.after(seconds).saturating_sub(now)) {

@@ -227,7 +227,7 @@ impl Standing {
         self.posted = signed(fullest.now);
         self.held = signed(fullest.without.saturating_sub(fullest.now));
         self.peak = signed(fullest.with);
-        self.headroom = spot.busy && !strict;
+        self.headroom = spot.busy && leg.spares();
     }
 
     /// What the leg asks for in all.
@@ -346,7 +346,7 @@ impl Asks {
     #[inline]
     fn most(&self, leg: &Leg, busy: bool) -> u64 {
         match leg.shape {
-            Shape::Forecast { strict, .. } => Track::usable(self.ceiling, busy && !strict),
+            Shape::Forecast { .. } => Track::usable(self.ceiling, busy && leg.spares()),
             _ => self.soft,
         }
     }

@@ -18,6 +18,8 @@ use crate::units::{
 const CELLS: usize = 128;
 /// Seconds in which a decision looks for the fullest window: the current one and those that a plan reaches.
 const LOOKS: usize = FORECAST_AHEAD as usize;
+/// The part of a window that the discount of its oldest second is limited to.
+const FORGOTTEN: u64 = 16;
 /// Seconds that hold a call's planned output.
 pub(super) const PLANNED: usize = FORECAST_AHEAD as usize + 1;
 /// Seconds a decision can see: window and oldest second, the current one and those ahead, and as many moved on.
@@ -135,12 +137,12 @@ impl Track {
     }
 
     /// Seconds after which the call fits below `ceiling` if nothing else comes: the first at which every window does.
-    pub(crate) fn wait(&self, at: At, flow: &Flow, ceiling: u64) -> Option<u64> {
+    pub(crate) fn wait(&self, at: At, flow: &Flow, (ceiling, spares): (u64, bool)) -> Option<u64> {
         let mut seen = [0; SEEN];
         self.view(at, flow, &mut seen);
         (1..=PLANNED + usize::from(self.window)).find_map(|moved| {
             let busy = seen.iter().skip(moved).any(|amount| *amount > 0);
-            let usable = Self::usable(ceiling, busy && !self.strict);
+            let usable = Self::usable(ceiling, busy && spares);
             let fits = moved < SEEN
                 && self.windows(&seen, moved, at.left, flow, |_, existing, added| {
                     existing.saturating_add(added) <= usable
@@ -165,7 +167,7 @@ impl Track {
         let mut sum: u64 = seen.iter().skip(moved + 1).take(window).sum();
         for step in 0..LOOKS {
             let oldest = amount(moved + step);
-            let inside = if self.strict { oldest } else { part(oldest, left) };
+            let inside = if self.strict { oldest } else { part(oldest, left).max(least(sum, oldest)) };
             let added = flow.within(step, window);
             if !each(step, sum + inside, added) {
                 return false;
@@ -456,6 +458,13 @@ fn part(amount: u64, left: Micros) -> u64 {
     }
     let inside = (u128::from(amount) * u128::from(left)).div_ceil(u128::from(SECOND));
     u64::try_from(inside).unwrap_or(amount)
+}
+
+/// What counts of the oldest second at the least: at most a sixteenth of all is forgotten of it, however little is still
+/// inside the window. Where it is more, it did not land evenly, and a burst would be half forgotten before it has left.
+#[inline]
+fn least(sum: u64, oldest: u64) -> u64 {
+    oldest.saturating_sub((sum + oldest) / FORGOTTEN)
 }
 
 fn is_forgotten(row: &GatewayRow, steady: Micros) -> bool {

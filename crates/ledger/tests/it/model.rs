@@ -128,9 +128,14 @@ impl Model {
     fn window(&self, account: AccountId, now: Micros, ahead: u64, (window, strict): (u8, bool)) -> i64 {
         let (last, window) = (now / SECOND + ahead, u64::from(window));
         let inside: i64 = (last + 1 - window..=last).map(|second| self.cell(account, second)).sum();
-        let left = if strict { SECOND } else { SECOND - now % SECOND };
-        let oldest = i128::from(self.cell(account, last - window)) * i128::from(left);
-        inside + i64::try_from(ceiling(oldest, i128::from(SECOND))).unwrap()
+        let oldest = self.cell(account, last - window);
+        if strict {
+            return inside + oldest;
+        }
+        let left = i128::from(SECOND - now % SECOND);
+        let part = i64::try_from(ceiling(i128::from(oldest) * left, i128::from(SECOND))).unwrap();
+        // Of a second that stands out no more than a sixteenth of all is forgotten.
+        inside + part.max(oldest - (inside + oldest) / 16)
     }
 
     fn busy(&self, account: AccountId, now: Micros, window: u8) -> bool {
@@ -150,7 +155,7 @@ impl Model {
     /// A call fits: with it every window of the next minute stays below what is usable of the ceiling.
     fn forecast_fits(&self, now: Micros, leg: &Leg, profile: Profile, output: u64, most: u64) -> Option<i64> {
         let Shape::Forecast { window, strict } = leg.shape else { return None };
-        let usable = usable(most, !strict && self.busy(leg.account, now, window));
+        let usable = usable(most, spares(leg) && self.busy(leg.account, now, window));
         let peak = (0..=60).map(|ahead| {
             let landed = |ahead: u64| landed(leg, now, profile, output, now / SECOND + ahead);
             let before = (ahead > u64::from(window)).then(|| landed(ahead - u64::from(window) - 1));
@@ -468,8 +473,8 @@ impl Model {
     fn part(&self, now: Micros, leg: &Leg, place: u64, carried: u64) -> Part {
         let mut output = self.estimate(now, &leg.estimator).min(leg.cap);
         let soft = match leg.shape {
-            Shape::Forecast { window, strict } => {
-                let busy = !strict && self.busy(leg.account, now, window);
+            Shape::Forecast { window, .. } => {
+                let busy = spares(leg) && self.busy(leg.account, now, window);
                 speaking(leg).iter().map(|limit| usable(limit.ceiling, busy)).min()
             }
             _ => enforced(leg).iter().filter(|limit| !limit.hard).map(|limit| limit.ceiling).min(),
@@ -871,6 +876,11 @@ struct Figures {
     fresh: i64,
     extra: i64,
     end: u64,
+}
+
+/// A busy account leaves something, but for a strict one that counts no output.
+fn spares(leg: &Leg) -> bool {
+    !matches!(leg.shape, Shape::Forecast { strict: true, .. }) || leg.measure != Measure::InputTokens
 }
 
 fn usable(ceiling: u64, headroom: bool) -> u64 {

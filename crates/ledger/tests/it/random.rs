@@ -21,7 +21,7 @@ pub(crate) fn cases(few: u32) -> ProptestConfig {
 }
 
 /// The accounts of the world.
-pub(crate) const ACCOUNTS: [(Measure, Shape); 11] = [
+pub(crate) const ACCOUNTS: [(Measure, Shape); 12] = [
     (Measure::Requests, Shape::Rate { buckets: 4, width: 2 * SECOND, weights: Weights::Whole }),
     (Measure::Tokens, Shape::Rate { buckets: 3, width: 5 * SECOND, weights: Weights::Whole }),
     (Measure::Tokens, Shape::Rate { buckets: 4, width: 3 * SECOND, weights: Weights::Oldest }),
@@ -33,10 +33,11 @@ pub(crate) const ACCOUNTS: [(Measure, Shape); 11] = [
     (Measure::Requests, Shape::Rate { buckets: 8, width: SECOND, weights: Weights::Oldest }),
     (Measure::Tokens, Shape::Forecast { window: 5, strict: false }),
     (Measure::OutputTokens, Shape::Forecast { window: 9, strict: true }),
+    (Measure::InputTokens, Shape::Forecast { window: 3, strict: true }),
 ];
 
 /// The forecast accounts among [`ACCOUNTS`].
-pub(crate) const FORECASTS: [usize; 2] = [9, 10];
+pub(crate) const FORECASTS: [usize; 3] = [9, 10, 11];
 
 /// Index of the lifetime quota among [`ACCOUNTS`].
 pub(crate) const LIFETIME: usize = 5;

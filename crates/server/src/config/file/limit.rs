@@ -76,7 +76,7 @@ pub struct Limit {
     /// nothing is said of its buckets; else `held`.
     #[serde(default)]
     pub booking: Option<Booking>,
-    /// Forecast: no burst, however placed, passes the ceiling; costs a second of the window.
+    /// Forecast: no burst, however placed, passes the ceiling; costs a second of the window and, where output counts, a hundredth.
     #[serde(default)]
     pub strict: Option<bool>,
     /// Pool's rate on llm_tokens: when the provider counts a call; `start` if absent.

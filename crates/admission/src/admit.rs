@@ -27,7 +27,7 @@ use crate::figures::{Figure, Figures};
 use crate::health::{self, Health};
 use crate::live::{Live, LiveCalls, Lives};
 use crate::outcome::{Outcome, Posting};
-use crate::plans::{Plan, Plans};
+use crate::plans::{ACCOUNTS_MAX, Plan, Plans};
 use crate::refused::{LimitRefusal, Refused};
 use crate::report;
 use crate::settle::{SettleBounds, Settler};
@@ -173,6 +173,7 @@ impl Admission {
             Arc::clone(&metrics),
             ids.gateway,
             (settings.lives.flush, settings.deadline),
+            ACCOUNTS_MAX,
         );
         let periods = PeriodTable::new(snapshot.catalog.calendars(), now / 1_000_000);
         report::name(&metrics, &snapshot);

@@ -115,7 +115,12 @@ pub(crate) struct Plans {
     every: Duration,
     deadline: Duration,
     accounts: RwLock<Accounts>,
+    accounts_max: usize,
 }
+
+/// Accounts followed at once, two KiB each. Calls on further ones are not followed: their plans go by the clock alone,
+/// which errs on the side of the limit.
+pub(crate) const ACCOUNTS_MAX: usize = 65_536;
 
 type Accounts = HashMap<(Shard, AccountId), Arc<Mutex<Planned>>>;
 
@@ -133,8 +138,9 @@ impl Plans {
         metrics: Arc<Metrics>,
         gateway: u64,
         (every, deadline): (Duration, Duration),
+        accounts_max: usize,
     ) -> Self {
-        Self { engine, time, metrics, gateway, every, deadline, accounts: RwLock::default() }
+        Self { engine, time, metrics, gateway, every, deadline, accounts: RwLock::default(), accounts_max }
     }
 
     /// Follows a call that the engine admitted, on each of its forecast accounts.
@@ -143,7 +149,10 @@ impl Plans {
         let claim = Claim { shard, id: receipt.id, attempt: receipt.attempt };
         for (leg, taken) in reserve.legs.iter().zip(&receipt.legs) {
             let Shape::Forecast { window, .. } = leg.shape else { continue };
-            let planned = self.of((shard, leg.account), window, receipt.now);
+            let Some(planned) = self.of((shard, leg.account), window, receipt.now) else {
+                self.metrics.plan_unfollowed.inc(());
+                continue;
+            };
             let place = {
                 let mut planned = lock(&planned);
                 let coefficients = (leg.base, leg.per_output);
@@ -157,17 +166,20 @@ impl Plans {
         plan
     }
 
-    fn of(&self, name: (Shard, AccountId), window: u8, now: Micros) -> Arc<Mutex<Planned>> {
+    fn of(&self, name: (Shard, AccountId), window: u8, now: Micros) -> Option<Arc<Mutex<Planned>>> {
         if let Some(planned) = self.accounts.read().unwrap_or_else(PoisonError::into_inner).get(&name) {
-            return Arc::clone(planned);
+            return Some(Arc::clone(planned));
         }
         let mut all = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= self.accounts_max && !all.contains_key(&name) {
+            return None;
+        }
         let new = || {
             let (shard, account) = name;
             let share = Share::new(account, window, now);
             Arc::new(Mutex::new(Planned { shard, share, streams: Vec::new(), free: Vec::new() }))
         };
-        Arc::clone(all.entry(name).or_insert_with(new))
+        Some(Arc::clone(all.entry(name).or_insert_with(new)))
     }
 
     /// Flushes in rounds until `stop` resolves, and once more then.
@@ -296,4 +308,79 @@ impl Planned {
 
 fn lock(planned: &Mutex<Planned>) -> MutexGuard<'_, Planned> {
     planned.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tollbook_engine_memory::{MemoryEngine, Options};
+    use tollbook_ledger::{Estimator, Leg, LegReceipt, Measure, Periods, Profile, ReservationId, SubjectId};
+
+    use super::*;
+
+    fn call(account: u64) -> (Reserve, Receipt) {
+        let account = AccountId { subject: SubjectId(account), name: 1 };
+        let leg = Leg {
+            account,
+            measure: Measure::Tokens,
+            shape: Shape::Forecast { window: 60, strict: false },
+            periods: Periods::None,
+            base: 0,
+            per_output: 1_000,
+            cap: 100,
+            worst: 100,
+            estimator: Estimator::Capped,
+            refund_failed: false,
+            limits: Vec::new(),
+        };
+        let (id, now) = (ReservationId(1), 1_800_000_000_000_000);
+        let taken = LegReceipt {
+            account,
+            place: 0,
+            expected: 100,
+            held: 0,
+            output: 100,
+            ceiling: 1_000,
+            posted: 0,
+            held_total: 0,
+            reset: 0,
+            shadow_denied: false,
+        };
+        let profile = Profile::default();
+        let reserve = Reserve { id, attempt: 0, life: 1, profile, legs: vec![leg], context: Vec::new() };
+        (reserve, Receipt { id, attempt: 0, now, legs: vec![taken] })
+    }
+
+    /// Beyond the bound a call is not followed and nothing else changes; room comes when accounts are clear.
+    #[tokio::test]
+    async fn accounts_are_followed_up_to_a_bound() {
+        let engine = MemoryEngine::open(None, Options::default()).unwrap().engine;
+        let time = Arc::new(EngineTime::new(1_800_000_000_000_000));
+        let metrics = Arc::new(Metrics::new());
+        let pauses = (Duration::from_secs(2), Duration::from_secs(1));
+        let plans = Plans::new(Arc::new(engine), Arc::clone(&time), Arc::clone(&metrics), 7, pauses, 2);
+        let admit = |account: u64| {
+            let (reserve, receipt) = call(account);
+            plans.admitted(Shard(0), &reserve, &receipt, true)
+        };
+        let followed: Vec<Plan> = (0..2).map(admit).collect();
+        assert!(followed.iter().all(|plan| !plan.is_empty()));
+        assert!(!admit(1).is_empty(), "an account that is followed takes more calls");
+        assert!(admit(2).is_empty());
+        assert!(metrics.encode().contains("tollbook_plan_unfollowed_total 1"));
+        // Everything has ended, and a minute later nothing of it is in a window.
+        for plan in &followed {
+            plan.end(time.now(), 0);
+        }
+        drop(followed);
+        plans.flush().await;
+        time.told(1_800_000_000_000_000 + 200_000_000);
+        plans.flush().await;
+        plans.flush().await;
+        assert_eq!(
+            plans.accounts.read().unwrap().len(),
+            1,
+            "the one whose call was dropped without an end stays"
+        );
+        assert!(!admit(2).is_empty());
+    }
 }

@@ -161,7 +161,7 @@ pub struct Share {
     /// What has landed, by second, in [`PARTS`].
     landed: Box<[i64; CELLS]>,
     /// What is coming, in [`PARTS`], told since the last flush: amounts, and changes of the amount per second.
-    coming: Box<Coming>,
+    coming: Option<Box<Coming>>,
     /// The last second of `booked` and `landed` that has begun.
     last: u64,
     /// The first second that has changed since the last flush.
@@ -176,6 +176,12 @@ struct Coming {
     slopes: [i64; CELLS],
 }
 
+impl Default for Coming {
+    fn default() -> Self {
+        Self { amounts: [0; CELLS], slopes: [0; CELLS] }
+    }
+}
+
 impl Share {
     /// Nothing is booked; `window` is the account's, `now` is engine time.
     pub fn new(account: AccountId, window: u8, now: Micros) -> Self {
@@ -185,7 +191,7 @@ impl Share {
             window: window.min(FORECAST_WINDOW_MAX),
             booked: Box::new([0; CELLS]),
             landed: Box::new([0; CELLS]),
-            coming: Box::new(Coming { amounts: [0; CELLS], slopes: [0; CELLS] }),
+            coming: None,
             last,
             changed: last,
             seq: 0,
@@ -236,7 +242,7 @@ impl Share {
         let Pieces { first, rate, last } = Pieces::of(ramp, per_output);
         let horizon = self.last + u64::from(FORECAST_AHEAD);
         let (from, to) = (ramp.from / SECOND, ramp.to / SECOND);
-        let Coming { amounts, slopes } = &mut *self.coming;
+        let Coming { amounts, slopes } = &mut **self.coming.get_or_insert_with(Box::default);
         let add = |cells: &mut [i64; CELLS], second: u64, amount: i64| {
             if second <= horizon
                 && let Some(cell) = cells.get_mut(index(second))
@@ -257,9 +263,10 @@ impl Share {
     pub fn flush(&mut self, now: Micros, gateway: u64) -> Option<Progress> {
         self.advance(now);
         if self.unacknowledged.is_some() {
-            *self.coming = Coming { amounts: [0; CELLS], slopes: [0; CELLS] };
+            self.coming = None;
             return self.unacknowledged.clone();
         }
+        let coming = self.coming.take();
         let base_second = self.changed.max(self.oldest());
         let end = self.last + u64::from(FORECAST_AHEAD);
         let mut rate = 0_i64;
@@ -268,8 +275,11 @@ impl Share {
             let at = index(second);
             let mut wanted = self.landed.get(at).copied().unwrap_or(0);
             if second >= self.last {
-                rate += self.coming.slopes.get(at).copied().unwrap_or(0);
-                wanted += rate + self.coming.amounts.get(at).copied().unwrap_or(0);
+                let told = |cells: fn(&Coming) -> &[i64; CELLS]| {
+                    coming.as_deref().and_then(|coming| cells(coming).get(at)).copied().unwrap_or(0)
+                };
+                rate += told(|coming| &coming.slopes);
+                wanted += rate + told(|coming| &coming.amounts);
             }
             let wanted = (wanted.max(0) + PARTS / 2) / PARTS;
             let Some(booked) = self.booked.get_mut(at) else { continue };
@@ -279,7 +289,6 @@ impl Share {
         while deltas.last() == Some(&0) {
             deltas.pop();
         }
-        *self.coming = Coming { amounts: [0; CELLS], slopes: [0; CELLS] };
         self.changed = self.last;
         if deltas.is_empty() {
             return None;

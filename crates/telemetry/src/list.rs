@@ -114,6 +114,7 @@ metrics! {
 
     // plans
     Gauges plan_streams() "Streams followed on forecast accounts at the last flush, one for each account";
+    Counts plan_unfollowed() "Legs of calls on forecast accounts beyond those that are followed at once";
     Counts plan_batches() "Batches of progress that the engine has applied";
     Times plan_flush() [OWN] "Time to ask all followed streams of this process";
 

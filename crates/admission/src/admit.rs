@@ -21,6 +21,7 @@ use tollbook_telemetry::{Metrics, labels};
 use tollbook_wire::Request;
 
 use crate::bound::{Bindings, Bound};
+use crate::counting::{Budget, CountingBounds};
 use crate::denials::Denials;
 use crate::estimate::{self, Estimate};
 use crate::figures::{Figure, Figures};
@@ -49,6 +50,7 @@ pub struct Settings {
     pub deadline: Duration,
     /// Bound of the spool file, bytes.
     pub spool_max: u64,
+    pub counting: CountingBounds,
 }
 
 impl Default for Settings {
@@ -58,6 +60,7 @@ impl Default for Settings {
             settle: SettleBounds::default(),
             deadline: Duration::from_millis(500),
             spool_max: 256 << 20,
+            counting: CountingBounds::default(),
         }
     }
 }
@@ -136,6 +139,7 @@ pub struct Admission {
     settings: Settings,
     pub(crate) denials: Denials,
     health: Health,
+    pub(crate) counting: Arc<Budget>,
     ids: Ids,
 }
 
@@ -190,6 +194,7 @@ impl Admission {
             denials: Denials::default(),
             health: Health::default(),
             ids,
+            counting: Budget::new(settings.counting),
             metrics,
         }))
     }
@@ -318,24 +323,52 @@ impl Admission {
             return Err(Refused::Away);
         }
         let bound = self.bind(&asking)?;
-        let mut estimate =
-            if asking.way.is_free() { Estimate::free(&bound) } else { estimate::of(&bound, asking.request) };
-        let mut asked = self.reserve_tenant(&bound, &mut estimate, &asking).await?;
-        if let Asked::Denied(denial, _) = &asked {
-            // A denial by a hard limit is asked once more with the exact count, where there is one.
-            if denial.binding.hard
-                && asking.way == Way::Surface
-                && estimate.count_exactly(&bound, &asking).await
-            {
-                asked = self.reserve_tenant(&bound, &mut estimate, &asking).await?;
-            }
+        let mut estimate = match asking.way {
+            Way::Free(_) => Estimate::free(&bound),
+            Way::Surface | Way::Passed => estimate::of(&bound, asking.request, self.now_s()),
+        };
+        if bound.counts_always() {
+            self.count_exactly(&bound, &mut estimate, &asking).await;
         }
-        match asked {
+        let mut decided = self.decide(&bound, &mut estimate, &asking, started).await;
+        // A denial by a hard limit is asked once more with the exact count, where there is one.
+        if let Err(refused) = &decided
+            && refused.is_by_hard_limit_on_input()
+            && self.count_exactly(&bound, &mut estimate, &asking).await
+        {
+            decided = self.decide(&bound, &mut estimate, &asking, started).await;
+        }
+        if asking.way == Way::Surface {
+            report::counted(&self.metrics, estimate.counted);
+        }
+        if let Err(refused) = &decided {
+            self.note_refused(refused);
+        }
+        decided
+    }
+
+    /// Asks for both reservations of a call.
+    async fn decide(
+        self: &Arc<Self>,
+        bound: &Arc<Bound>,
+        estimate: &mut Estimate,
+        asking: &Asking<'_>,
+        started: Instant,
+    ) -> Result<Admitted, Refused> {
+        match self.reserve_tenant(bound, estimate, asking).await? {
             Asked::Admitted { receipt, hold, plan } => {
-                self.open_ticket(bound, estimate, (receipt, hold, plan), &asking, started).await
+                let held = (receipt, hold, plan);
+                self.open_ticket(Arc::clone(bound), estimate.clone(), held, asking, started).await
             }
-            Asked::Denied(denial, now) => Err(self.denied(&bound, Side::Tenant, &denial, now)),
+            Asked::Denied(denial, now) => Err(Self::denied(bound, Side::Tenant, &denial, now)),
         }
+    }
+
+    /// True if the text was not counted exactly before, and is now. What came by no surface cannot be.
+    async fn count_exactly(&self, bound: &Bound, estimate: &mut Estimate, asking: &Asking<'_>) -> bool {
+        let text = (asking.request, asking.body);
+        asking.way == Way::Surface
+            && estimate.count_exactly(bound, (&self.counting, self.now_s()), text).await
     }
 
     fn bind(&self, asking: &Asking<'_>) -> Result<Arc<Bound>, Refused> {
@@ -426,8 +459,8 @@ impl Admission {
         asking: &Asking<'_>,
     ) -> Result<Asked, Refused> {
         let mut first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
-        if asking.way == Way::Surface && bound.is_near(&first) && estimate.count_exactly(bound, asking).await
-        {
+        let near = bound.is_near(Side::Tenant, &first) || self.is_pool_near(bound, estimate)?;
+        if near && self.count_exactly(bound, estimate, asking).await {
             first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
         }
         let estimate = &*estimate;
@@ -437,11 +470,23 @@ impl Admission {
         let reserve = self.fresh(self.ids.next(), 0, bound, first, context);
         Ok(match self.reserve(bound, Side::Tenant, asking.request.stream, reserve, legs).await? {
             Asked::Admitted { receipt, plan, .. } => {
-                bound.seen(&receipt);
+                bound.seen(Side::Tenant, &receipt);
                 Asked::Admitted { receipt, hold, plan }
             }
-            denied @ Asked::Denied(..) => denied,
+            Asked::Denied(denial, now) => {
+                bound.seen_denied(Side::Tenant, &denial);
+                Asked::Denied(denial, now)
+            }
         })
+    }
+
+    /// Whether the call's worst case, which no output changes, comes near a hard limit of the pool.
+    fn is_pool_near(&self, bound: &Bound, estimate: &Estimate) -> Result<bool, Refused> {
+        if !bound.pool.accounts.iter().any(|account| account.hard) {
+            return Ok(false);
+        }
+        let legs = estimate.pool_legs(bound, &self.periods_at(bound, self.now_s()), 0)?;
+        Ok(bound.is_near(Side::Pool, &legs))
     }
 
     /// Takes the pool's reservation of an admitted call, with its plan; `None` where the pool has no limits.
@@ -462,8 +507,14 @@ impl Admission {
         let first = legs(&self.periods_at(bound, self.now_s()))?;
         let reserve = self.fresh(pool_id(open.tenant.receipt.id), attempt, bound, first, context);
         match self.reserve(bound, Side::Pool, open.stream, reserve, legs).await? {
-            Asked::Admitted { receipt, plan, .. } => Ok((Some(receipt), plan)),
-            Asked::Denied(denial, now) => Err(self.denied(bound, Side::Pool, &denial, now)),
+            Asked::Admitted { receipt, plan, .. } => {
+                bound.seen(Side::Pool, &receipt);
+                Ok((Some(receipt), plan))
+            }
+            Asked::Denied(denial, now) => {
+                bound.seen_denied(Side::Pool, &denial);
+                Err(Self::denied(bound, Side::Pool, &denial, now))
+            }
         }
     }
 
@@ -583,7 +634,7 @@ impl Admission {
         Refused::Away
     }
 
-    fn denied(&self, bound: &Bound, side: Side, denial: &Denial, now: Micros) -> Refused {
+    fn denied(bound: &Bound, side: Side, denial: &Denial, now: Micros) -> Refused {
         let binding = match side {
             Side::Pool => &bound.pool,
             Side::Tenant | Side::Unreadable => &bound.tenant,
@@ -591,8 +642,6 @@ impl Admission {
         let b = &denial.binding;
         let Some(rule) = bound.snapshot.catalog.rule(b.limit) else { return Refused::Internal };
         let Some(account) = binding.accounts.get(b.leg) else { return Refused::Internal };
-        self.note_denied(side, account.measure, denial);
-        self.denials.note(&rule.limit.name);
         let window = window(&account.shape);
         let mut figures = Figures::default();
         figures.take(account.measure, Figure::new(b.ceiling, b.posted, b.held, b.reset, window));

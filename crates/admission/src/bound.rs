@@ -4,29 +4,32 @@
 //! and the snapshot, because they belong to key × model.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tollbook_engine::{Receipt, Shard};
 use tollbook_ledger::{
-    AMOUNT_MAX, AccountId, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry, Profile, Shape,
+    AMOUNT_MAX, AccountId, Denial, EstimatorId, Hold, Leg, Limit, LimitId, Measure, Micros, OnExpiry,
+    Profile, Shape,
 };
 use tollbook_policy::{
     Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, Key, MeterPair, Subject, WhenAway,
 };
-use tollbook_pricing::{EstimatorIds, Learned, ModelFacts, Price};
-use tollbook_store::{EntryBody, Name};
+use tollbook_pricing::{EstimatorIds, Kinds, Learned, ModelFacts, Price, Vocabulary};
+use tollbook_store::{EntryBody, Name, Side};
 use tollbook_telemetry::{Metrics, ModelLabel, PoolLabel};
 use tollbook_wire::{Dialect, Usage};
 
+use crate::counting::{CountMode, Counter, Counting};
+use crate::ratios::{Ratio, Ratios};
 use crate::refused::Refused;
 use crate::snapshot::{ModelPlan, Principal, Snapshot, Target};
 use crate::streaming::Streaming;
+use crate::used::{AllUsed, Used};
 
 /// Bindings kept at once.
 const BINDINGS_MAX: usize = 65_536;
-/// States of learned counting kept at once.
-const LEARNED_MAX: usize = 262_144;
+/// Paces of models kept at once.
+const PACES_MAX: usize = 262_144;
 
 /// The limits of a kind of call, with everything that is the same for all of them.
 pub(crate) struct Bound {
@@ -38,11 +41,12 @@ pub(crate) struct Bound {
     pub(crate) tenant_shard: Shard,
     pub(crate) pool_shard: Shard,
     pub(crate) estimators: EstimatorIds,
-    learned: Arc<Mutex<Learned>>,
+    ratio: Arc<Ratio>,
     /// How the model streams, whoever asks it.
     pace: Arc<Mutex<Streaming>>,
-    /// Room left on the tenant side's hard limits, by leg, as the last reply in this gateway showed; `u64::MAX` before.
-    hard_room: Vec<AtomicU64>,
+    /// By leg of the tenant's side, and of the pool's.
+    used: Vec<Used>,
+    pool_used: Vec<Used>,
     pub(crate) price: Option<Price>,
     pub(crate) model_label: ModelLabel,
     pub(crate) pool_label: PoolLabel,
@@ -101,7 +105,8 @@ pub(crate) struct Bindings {
     metrics: Arc<Metrics>,
     hasher: ahash::RandomState,
     bound: RwLock<HashMap<u64, (Asked, Arc<Bound>)>>,
-    learned: Mutex<HashMap<EstimatorId, Arc<Mutex<Learned>>>>,
+    ratios: Ratios,
+    used: AllUsed,
     paces: Mutex<HashMap<EstimatorId, Arc<Mutex<Streaming>>>>,
 }
 
@@ -112,7 +117,8 @@ impl Bindings {
             metrics,
             hasher: ahash::RandomState::default(),
             bound: RwLock::default(),
-            learned: Mutex::default(),
+            ratios: Ratios::default(),
+            used: AllUsed::default(),
             paces: Mutex::default(),
         }
     }
@@ -198,9 +204,10 @@ impl Bindings {
             tenant_shard: shard(&key.tenant),
             pool_shard: shard(&target.pool),
             estimators,
-            learned: self.learned(estimators.own),
+            ratio: self.ratios.get(estimators.own, now),
             pace: self.pace(estimators.prior),
-            hard_room: tenant.accounts.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
+            used: self.used.of(&tenant.accounts),
+            pool_used: self.used.of(&pool.accounts),
             price: (!model.is_empty()).then(|| snapshot.prices.price(model).cloned()).flatten(),
             model_label: self.metrics.label(model),
             pool_label: self.metrics.label(&target.pool),
@@ -237,25 +244,23 @@ impl Bindings {
         let key = principal.key().ok_or(Refused::BadApiKey)?;
         let target = Target { pool: String::new(), upstream: upstream.to_owned(), model: String::new() };
         let surfaces = tollbook_wire::Surfaces::of(dialect);
-        let plan = ModelPlan { dialect, surfaces, targets: vec![target], facts: ModelFacts::guessed("") };
+        let plan = ModelPlan {
+            dialect,
+            surfaces,
+            targets: vec![target],
+            facts: ModelFacts::guessed(""),
+            counting: Counting::default(),
+        };
         self.bind(principal.snapshot(), key, "", plan, (service, user), now)
     }
 
     /// By the model's estimator, which no two models share.
     fn pace(&self, model: EstimatorId) -> Arc<Mutex<Streaming>> {
         let mut all = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= LEARNED_MAX {
+        if all.len() >= PACES_MAX {
             all.clear();
         }
         Arc::clone(all.entry(model).or_default())
-    }
-
-    fn learned(&self, own: EstimatorId) -> Arc<Mutex<Learned>> {
-        let mut all = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= LEARNED_MAX {
-            all.clear();
-        }
-        Arc::clone(all.entry(own).or_default())
     }
 }
 
@@ -282,34 +287,53 @@ impl Bound {
         &self.plan.facts
     }
 
-    /// Whether a demand comes within a tenth of what was left of a hard limit: then its input is worth counting exactly.
-    pub(crate) fn is_near(&self, legs: &[Leg]) -> bool {
-        legs.iter().zip(&self.hard_room).any(|(leg, room)| {
-            let room = room.load(Ordering::Relaxed);
-            room != u64::MAX && leg.worst.saturating_mul(10) >= room.saturating_mul(9)
-        })
+    /// What counts the model's text exactly, where something does and may.
+    pub(crate) fn counter(&self) -> Option<Counter> {
+        let counting = &self.plan.counting;
+        let built_in = || Vocabulary::of(self.plan.facts.family).map(Counter::BuiltIn);
+        let counter = counting.file.clone().map(Counter::File).or_else(built_in);
+        counter.filter(|_| counting.mode != CountMode::Learned)
+    }
+
+    /// Every text of the model is to be counted exactly.
+    pub(crate) fn counts_always(&self) -> bool {
+        self.plan.counting.mode == CountMode::Exact
+    }
+
+    /// Whether a demand comes near what was left of a hard limit: then its input is worth counting exactly.
+    pub(crate) fn is_near(&self, side: Side, legs: &[Leg]) -> bool {
+        legs.iter().zip(self.used(side)).any(|(leg, used)| used.is_near(leg))
     }
 
     /// Remembers what a receipt shows of the hard limits.
-    pub(crate) fn seen(&self, receipt: &Receipt) {
-        for ((account, leg), room) in
-            self.tenant.accounts.iter().zip(&receipt.receipt.legs).zip(&self.hard_room)
-        {
-            if account.hard {
-                let used = u64::try_from(leg.posted.saturating_add(leg.held_total.max(0))).unwrap_or(0);
-                room.store(leg.ceiling.saturating_sub(used), Ordering::Relaxed);
-            }
+    pub(crate) fn seen(&self, side: Side, receipt: &Receipt) {
+        for (leg, used) in receipt.receipt.legs.iter().zip(self.used(side)) {
+            used.show(leg.posted, leg.held_total);
+        }
+    }
+
+    /// The same of a denial, for the limit that bound.
+    pub(crate) fn seen_denied(&self, side: Side, denial: &Denial) {
+        if let Some(used) = self.used(side).get(denial.binding.leg) {
+            used.show(denial.binding.posted, denial.binding.held);
+        }
+    }
+
+    fn used(&self, side: Side) -> &[Used] {
+        match side {
+            Side::Pool => &self.pool_used,
+            Side::Tenant | Side::Unreadable => &self.used,
         }
     }
 
     /// What settled usage has taught so far.
-    pub(crate) fn learned(&self) -> Learned {
-        *self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn learned(&self, now: u64) -> Learned {
+        self.ratio.learned(now)
     }
 
     /// Learns from a usage the provider reported; `built_in` is the estimate before correction.
-    pub(crate) fn learn(&self, built_in: u64, usage: &Usage) {
-        self.learned.lock().unwrap_or_else(PoisonError::into_inner).learn(built_in, usage);
+    pub(crate) fn learn(&self, built_in: &Kinds, usage: &Usage, now: u64) {
+        self.ratio.learn(built_in, usage, now);
     }
 
     pub(crate) fn price_version(&self) -> u64 {

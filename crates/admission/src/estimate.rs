@@ -1,53 +1,49 @@
 //! What a call is expected to use, and what it can use at most: counted from its body, ready to be held.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tollbook_engine::Engine;
 use tollbook_ledger::{AccountId, Estimator, Leg, Measure, OnExpiry, Shape};
 use tollbook_policy::{Binding, PeriodTable};
 use tollbook_pricing::{
-    Asked, Demand, InputCount, LegsError, Output, Vocabulary, count_exact, count_learned, needs_cap,
+    Asked, Demand, InputCount, Kinds, Learned, LegsError, Output, count_exact, count_learned, needs_cap,
 };
 use tollbook_store::{EntryBody, Hold, Lapse, Line, Side};
 use tollbook_wire::Request;
 
 use crate::admit::Asking;
 use crate::bound::Bound;
+use crate::counting::{Budget, Counted};
 use crate::refused::Refused;
 use crate::verb;
-
-/// Texts above this are counted off the async workers, bytes.
-const COUNT_INLINE_MAX: u64 = 32 << 10;
 
 /// The demand of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimate {
     pub(crate) demand: Demand,
-    /// The text was counted by the model's vocabulary.
-    by_vocabulary: bool,
+    pub(crate) counted: Counted,
 }
 
-/// Counts the input by byte classes and the learned ratio, and takes the caps together.
-pub(crate) fn of(bound: &Bound, request: &Request<'_>) -> Estimate {
-    let learned = bound.learned();
+/// Counts the input by byte classes and the learned ratios, and takes the caps together.
+pub(crate) fn of(bound: &Bound, request: &Request<'_>, now: u64) -> Estimate {
+    let learned = bound.learned(now);
     let input = count_learned(&request.content, bound.facts(), &learned);
-    with_input(bound, request, input, false)
+    Estimate { demand: demand(bound, request, input, &learned), counted: Counted::Learned }
 }
 
-fn with_input(bound: &Bound, request: &Request<'_>, input: InputCount, by_vocabulary: bool) -> Estimate {
+fn demand(bound: &Bound, request: &Request<'_>, input: InputCount, learned: &Learned) -> Demand {
     let cap_must_hold = needs_cap(&bound.tenant.accounts) || needs_cap(&bound.pool.accounts);
-    let asked = Asked::of(request);
-    let learned = bound.learned();
-    Estimate { demand: Demand::new(&asked, input, bound.facts(), &learned, cap_must_hold), by_vocabulary }
+    Demand::new(&Asked::of(request), input, bound.facts(), learned, cap_must_hold)
 }
 
 impl Estimate {
     /// Of a call that uses nothing.
     pub(crate) fn free(bound: &Bound) -> Self {
         let asked = Asked { choices: 1, ..Asked::default() };
-        let input = InputCount { llm_tokens: 0, built_in: 0, images: 0, exact: true };
-        let demand = Demand::new(&asked, input, bound.facts(), &bound.learned(), false);
-        Self { demand: demand.free(), by_vocabulary: true }
+        let input = InputCount { llm_tokens: 0, built_in: Kinds::default(), images: 0, exact: true };
+        let demand = Demand::new(&asked, input, bound.facts(), &Learned::default(), false);
+        Self { demand: demand.free(), counted: Counted::Exact }
     }
 
     /// llm_tokens of the input.
@@ -59,29 +55,30 @@ impl Estimate {
         self.demand.input.exact
     }
 
-    /// Counts the text by the model's vocabulary; false where there is none to count by, or it was done.
-    pub(crate) async fn count_exactly(&mut self, bound: &Bound, asking: &Asking<'_>) -> bool {
-        let Some(vocabulary) = Vocabulary::of(bound.facts().family).filter(|_| !self.by_vocabulary) else {
+    /// Counts the text by the model's tokenizer; false where there is none to count by, or it was tried.
+    pub(crate) async fn count_exactly(
+        &mut self,
+        bound: &Bound,
+        (budget, now): (&Arc<Budget>, u64),
+        (request, body): (&Request<'_>, &[u8]),
+    ) -> bool {
+        let Some(counter) = bound.counter().filter(|_| self.counted == Counted::Learned) else {
             return false;
         };
-        let started = Instant::now();
-        let surface = asking.request.surface;
-        let text = if asking.request.content.text.bytes > COUNT_INLINE_MAX {
-            let body = asking.body.to_vec();
-            let counting = tokio::task::spawn_blocking(move || text(vocabulary, surface, &body));
-            counting.await.ok().flatten()
-        } else {
-            text(vocabulary, surface, asking.body)
-        };
-        let Some(text) = text else { return false };
-        let input = count_exact(text, &asking.request.content, bound.facts());
-        tracing::debug!(
-            micros = started.elapsed().as_micros(),
-            llm_tokens = input.llm_tokens,
-            "counted exactly"
-        );
-        *self = with_input(bound, asking.request, input, true);
-        true
+        let text = (body, request.content.text.bytes);
+        let counted = budget.count(counter, request.surface, text).await;
+        match counted {
+            Ok(text) => {
+                let input = count_exact(text, &request.content, bound.facts());
+                self.demand = demand(bound, request, input, &bound.learned(now));
+                self.counted = Counted::Exact;
+                true
+            }
+            Err(why) => {
+                self.counted = Counted::Fallback(why);
+                false
+            }
+        }
     }
 
     /// The tenant side's legs.
@@ -144,13 +141,6 @@ fn expected(leg: &Leg) -> u64 {
         Estimator::Capped => leg.cap,
     };
     leg.base.saturating_add(leg.per_output.saturating_mul(output)).div_ceil(1_000)
-}
-
-fn text(vocabulary: Vocabulary, surface: tollbook_wire::Surface, body: &[u8]) -> Option<u64> {
-    let mut count = 0_u64;
-    let mut each = |piece: &str| count = count.saturating_add(vocabulary.count(piece));
-    tollbook_wire::visit_text(surface, body, &mut each).ok()?;
-    Some(count)
 }
 
 /// What the journal is told of the hold. The expected output is learned in the engine; before its receipt the model's

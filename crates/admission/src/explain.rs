@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use tollbook_ledger::{AccountId, Micros, Shape};
 use tollbook_policy::{Binding, BoundAccount, Strictness};
+use tollbook_pricing::Learned;
 use tollbook_telemetry::labels::Verb;
 use tollbook_wire::Request;
 
 use crate::admit::{Admission, noted};
 use crate::bound::Bound;
+use crate::counting::{Counted, Counting};
 use crate::estimate::{self, Estimate};
-use crate::refused::Refused;
+use crate::refused::{Refused, counts_input};
 use crate::report;
 use crate::snapshot::Principal;
 use crate::verb;
@@ -53,6 +55,13 @@ pub struct Explanation {
     /// llm_tokens estimated for the input, and whether by a tokenizer.
     pub input: u64,
     pub exact: bool,
+    /// How its input was counted; `None` where no call was asked about.
+    pub counted: Option<Counted>,
+    pub counting: Counting,
+    /// What earlier calls taught.
+    pub learned: Learned,
+    /// That of this input, all of it together: corrected for built-in, in thousandths. `None` where no call was asked about.
+    pub ratio: Option<u64>,
     pub output_cap: u64,
     pub lines: Vec<StandingLine>,
     /// The names of the limits that would refuse, tenant side first.
@@ -87,18 +96,23 @@ impl Admission {
         model: &str,
         service: Option<&str>,
         user: Option<&str>,
-        request: Option<&Request<'_>>,
+        request: Option<(&Request<'_>, &[u8])>,
     ) -> Result<Explanation, Refused> {
         let bound = self.bindings.get(principal, model, service, user, self.now_s())?;
-        if request.is_some_and(|request| !bound.plan.serves(request.surface)) {
+        if request.is_some_and(|(request, _)| !bound.plan.serves(request.surface)) {
             return Err(Refused::WrongDialect(model.to_owned()));
         }
         if bound.price.is_none() && bound.counts_cost() {
             return Err(Refused::Unpriced(model.to_owned()));
         }
-        request.map_or(Ok(()), |request| bound.check_tools(request))?;
+        request.map_or(Ok(()), |(request, _)| bound.check_tools(request))?;
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
-        let estimate = request.map(|r| estimate::of(&bound, r));
+        let mut estimate = request.map(|(request, _)| estimate::of(&bound, request, self.now_s()));
+        if let (Some(estimate), Some(text)) = (&mut estimate, request)
+            && self.would_count(&bound, estimate, &lines)?
+        {
+            estimate.count_exactly(&bound, (&self.counting, self.now_s()), text).await;
+        }
         let demands = match &estimate {
             Some(estimate) => {
                 let periods = self.periods_at(&bound, self.now_s());
@@ -109,15 +123,41 @@ impl Admission {
         lines.extend(self.lines(&bound, &bound.pool, true).await?);
         judge(&mut lines, &demands);
         let refusing = lines.iter().filter(|l| l.would_refuse.is_some()).map(|l| l.limit.clone()).collect();
+        let learned = bound.learned(self.now_s());
         Ok(Explanation {
             model: bound.model().to_owned(),
             target: bound.target.clone(),
             input: estimate.as_ref().map_or(0, Estimate::input),
             exact: estimate.as_ref().is_some_and(Estimate::is_exact),
+            counted: estimate.as_ref().map(|estimate| estimate.counted),
+            counting: bound.plan.counting.clone(),
+            ratio: estimate.as_ref().and_then(|estimate| {
+                let built_in = estimate.demand.input.built_in;
+                learned.correct(&built_in).saturating_mul(1_000).checked_div(built_in.total())
+            }),
+            learned,
             output_cap: estimate.as_ref().map_or(0, |e| e.demand.cap),
             lines,
             refusing,
         })
+    }
+
+    /// Whether a call at the door would have its text counted exactly: always, or for a hard limit that is near.
+    fn would_count(
+        &self,
+        bound: &Bound,
+        estimate: &Estimate,
+        lines: &[StandingLine],
+    ) -> Result<bool, Refused> {
+        if bound.counts_always() {
+            return Ok(true);
+        }
+        let legs = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
+        Ok(legs.iter().filter(|leg| counts_input(leg.measure)).any(|leg| {
+            let hard = lines.iter().filter(|line| line.account == leg.account && line.hard && !line.shadow);
+            let left = hard.map(|line| line.remaining).min();
+            left.is_some_and(|left| u128::from(leg.worst) * 10 >= u128::from(left) * 9)
+        }))
     }
 
     /// A principal for a configured key id, for operators.

@@ -8,6 +8,7 @@
 mod admit;
 mod bound;
 mod charge;
+mod counting;
 mod denials;
 mod estimate;
 mod explain;
@@ -16,6 +17,7 @@ mod health;
 mod live;
 mod outcome;
 mod plans;
+mod ratios;
 mod refused;
 mod report;
 mod settle;
@@ -25,14 +27,19 @@ mod streaming;
 mod ticket;
 mod time;
 mod trace;
+mod used;
 mod verb;
 
 pub use admit::{Admission, Admitted, Asking, OpenError, Place, Readiness, Settings, Way};
 pub use bound::shard;
+pub use counting::{
+    CountMode, Counted, Counting, CountingBounds, FILE_WEIGHT, Fallback, INLINE_MAX, TokenizerFile, warm,
+};
 pub use explain::{Explanation, StandingLine};
 pub use figures::{Figure, Figures};
 pub use live::{Leave, Lives};
 pub use outcome::{Ending, Outcome};
+pub use ratios::{IDLE as RATIO_IDLE, RATIOS_MAX};
 pub use refused::{LimitRefusal, Refused};
 pub use settle::SettleBounds;
 pub use snapshot::{ApiKeyHash, ModelPlan, Principal, Snapshot, Target};

@@ -37,6 +37,21 @@ pub enum Refused {
     Internal,
 }
 
+impl Refused {
+    /// A hard limit refused, of tenant or pool, to which a better count of the input might have mattered.
+    pub(crate) fn is_by_hard_limit_on_input(&self) -> bool {
+        matches!(self, Self::Limit(refusal) if refusal.hard && counts_input(refusal.measure))
+    }
+}
+
+/// Whether the input of a call is part of what a limit counts.
+pub(crate) fn counts_input(measure: Measure) -> bool {
+    match measure {
+        Measure::Tokens | Measure::InputTokens | Measure::Cost => true,
+        Measure::OutputTokens | Measure::Requests | Measure::Concurrency => false,
+    }
+}
+
 /// The limit that refused, with the figures it was decided with.
 #[derive(Clone, Debug)]
 pub struct LimitRefusal {

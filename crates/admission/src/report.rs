@@ -1,7 +1,7 @@
 //! What admission tells operators: counters and log lines, never a prompt, a key or an answer.
 
 use tollbook_engine::{EngineError, ErrorKind, Receipt};
-use tollbook_ledger::{Denial, DenyKind, Measure, Met, Settled};
+use tollbook_ledger::{DenyKind, Measure, Met, Settled};
 use tollbook_policy::Binding;
 use tollbook_store::{Ending, Figures, Overrun, Side};
 use tollbook_telemetry::{InFlight, Metrics, ModelLabel, labels};
@@ -9,7 +9,9 @@ use tollbook_wire::{Dialect, Surface};
 
 use crate::admit::{Admission, Way};
 use crate::charge::Charge;
+use crate::counting::{Counted, Fallback};
 use crate::outcome::Outcome;
+use crate::refused::Refused;
 use crate::snapshot::Snapshot;
 use crate::ticket::Open;
 
@@ -35,6 +37,18 @@ pub(crate) fn failed(metrics: &Metrics, verb: labels::Verb, error: &EngineError)
         ErrorKind::Damaged(_) => labels::EngineTrouble::Damaged,
     };
     metrics.engine_failures.inc((verb, trouble));
+}
+
+/// The input of a call was counted.
+pub(crate) fn counted(metrics: &Metrics, counted: Counted) {
+    let label = match counted {
+        Counted::Learned => labels::Counted::Learned,
+        Counted::Exact => labels::Counted::Exact,
+        Counted::Fallback(Fallback::Budget) => labels::Counted::Budget,
+        Counted::Fallback(Fallback::Loading) => labels::Counted::Loading,
+        Counted::Fallback(Fallback::Failed) => labels::Counted::Failed,
+    };
+    metrics.admission_counted.inc((label,));
 }
 
 /// Gives the names of a configuration labels of their own; before the first call that uses it.
@@ -84,14 +98,18 @@ impl Admission {
         }
     }
 
-    pub(crate) fn note_denied(&self, side: Side, measure: Measure, denial: &Denial) {
-        let kind = match denial.binding.kind {
+    /// A limit has refused for good: what is asked again is not told of.
+    pub(crate) fn note_refused(&self, refused: &Refused) {
+        let Refused::Limit(refusal) = refused else { return };
+        let kind = match refusal.kind {
             DenyKind::TooLarge => labels::Denial::TooLarge,
             DenyKind::Exhausted => labels::Denial::Exhausted,
             DenyKind::Spent(_) => labels::Denial::Spent,
             DenyKind::Busy(_) => labels::Denial::Busy,
         };
-        self.metrics.admission_denied.inc((side_label(side), measure_label(measure), kind));
+        let side = if refusal.pool { Side::Pool } else { Side::Tenant };
+        self.metrics.admission_denied.inc((side_label(side), measure_label(refusal.measure), kind));
+        self.denials.note(&refusal.limit);
     }
 
     /// A call has ended.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::counting::Counting;
 use tollbook_policy::{Catalog, Key};
 use tollbook_pricing::{ModelFacts, PriceBook};
 use tollbook_wire::{Dialect, Surface, Surfaces};
@@ -31,6 +32,8 @@ pub struct ModelPlan {
     /// In order of preference; the first is used until fallbacks are built.
     pub targets: Vec<Target>,
     pub facts: ModelFacts,
+    /// How its input is counted.
+    pub counting: Counting,
 }
 
 impl ModelPlan {

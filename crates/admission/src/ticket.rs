@@ -161,7 +161,8 @@ impl Ticket {
         let admission = Arc::clone(&open.admission);
         let attempt = receipt.receipt.attempt.saturating_add(1);
         open.pool_plan.end(admission.now(), 0);
-        let (receipt, plan) = admission.reserve_pool(open, attempt).await?;
+        let reserved = admission.reserve_pool(open, attempt).await;
+        let (receipt, plan) = reserved.inspect_err(|refused| admission.note_refused(refused))?;
         open.pool_plan = plan;
         open.live.set_pool(receipt.as_ref().map(Receipt::claim));
         open.pool = receipt;
@@ -315,7 +316,7 @@ impl Open {
         if let Charge::Settle(charge::Settle { usage: Some(usage), figures: Source::Reported, .. }) = charge
             && !self.estimate.demand.stored
         {
-            self.bound.learn(self.estimate.demand.input.built_in, usage);
+            self.bound.learn(&self.estimate.demand.input.built_in, usage, self.admission.now_s());
         }
     }
 

@@ -7,45 +7,64 @@ use crate::facts::{MEDIA_BYTES_PER_LLM_TOKEN, ModelFacts, SEALED_BYTES_PER_LLM_T
 use crate::learned::Learned;
 use tollbook_wire::{Classes, Content};
 
+/// llm_tokens by what they were counted from; each kind but the last is corrected by a ratio of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Kinds {
+    /// ASCII but signs.
+    pub ascii: u64,
+    /// ASCII signs and line ends: code has many, prose few.
+    pub signs: u64,
+    pub cjk: u64,
+    /// Text of any other script.
+    pub other: u64,
+    /// Chat template, tools, images and other media.
+    pub around: u64,
+    /// What no ratio corrects: llm_tokens sent as numbers, and the configured size of what is stored (B074, B109).
+    pub known: u64,
+}
+
+impl Kinds {
+    pub fn total(&self) -> u64 {
+        let all = [self.ascii, self.signs, self.cjk, self.other, self.around, self.known];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
 /// The input of a call, counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InputCount {
     /// What the provider will probably count.
     pub llm_tokens: u64,
     /// Before correction; what [`Learned::learn`] wants to see.
-    pub built_in: u64,
+    pub built_in: Kinds,
     /// The part of `llm_tokens` that is images.
     pub images: u64,
     /// Nothing in it is estimated.
     pub exact: bool,
 }
 
-/// By byte classes and a learned ratio.
+/// By byte classes and learned ratios.
 pub fn count_learned(content: &Content, facts: &ModelFacts, learned: &Learned) -> InputCount {
-    let text = facts.family.text(&content.text);
-    let (around, images) = around_text(content, facts);
-    let estimated = text.saturating_add(around).saturating_add(images);
-    let known = known(content, facts);
-    let llm_tokens = learned.correct(estimated).saturating_add(known);
+    let (built_in, images) = built_in(content, facts);
+    let llm_tokens = learned.correct(&built_in);
     InputCount {
         llm_tokens,
-        built_in: estimated.saturating_add(known),
-        images: learned.correct(images).min(llm_tokens),
-        exact: estimated == 0 && !content.stored,
+        built_in,
+        images: learned.correct_around(images).min(llm_tokens),
+        exact: built_in.total() == built_in.known && !content.stored,
     }
 }
 
 /// With the text counted by a vocabulary. Exact if nothing else in the body had to be estimated.
 pub fn count_exact(text: u64, content: &Content, facts: &ModelFacts) -> InputCount {
-    let built_in = count_learned(content, facts, &Learned::default()).built_in;
-    let (around, images) = around_text(content, facts);
-    let llm_tokens = text.saturating_add(around).saturating_add(images).saturating_add(known(content, facts));
+    let (built_in, images) = built_in(content, facts);
     let sized = content.images.iter().all(|image| image.known);
     InputCount {
-        llm_tokens,
+        llm_tokens: text.saturating_add(built_in.around).saturating_add(built_in.known),
         built_in,
         images,
         exact: sized
+            && facts.framing_known
             && content.tools == 0
             && content.other_media == 0
             && content.sealed_bytes == 0
@@ -53,14 +72,21 @@ pub fn count_exact(text: u64, content: &Content, facts: &ModelFacts) -> InputCou
     }
 }
 
+/// The estimate before anything was learned, and the part of it that is images.
+fn built_in(content: &Content, facts: &ModelFacts) -> (Kinds, u64) {
+    let (around, images) = around_text(content, facts);
+    let stored = if content.stored { facts.stored_input } else { 0 };
+    let kinds = Kinds {
+        around: around.saturating_add(images),
+        known: content.ids.saturating_add(stored),
+        ..facts.family.kinds(&content.text)
+    };
+    (kinds, images)
+}
+
 /// Output that was seen, by classes: what stands in for a usage that never came.
 pub fn count_output(output: &Classes, facts: &ModelFacts) -> u64 {
     facts.family.text(output)
-}
-
-/// What no ratio corrects: llm_tokens sent as numbers, and the configured size of what is stored (B074, B109).
-fn known(content: &Content, facts: &ModelFacts) -> u64 {
-    content.ids.saturating_add(if content.stored { facts.stored_input } else { 0 })
 }
 
 /// Framing and other media; images.

@@ -169,7 +169,7 @@ impl Demand {
     /// The output that was made, from what was counted in the text that came: without the prompts it repeats, and with
     /// the answers that were made and not sent (`best_of`), as long as those that were.
     pub fn made(&self, counted: u64) -> u64 {
-        let own = counted.saturating_sub(self.input.built_in.saturating_mul(self.echoes));
+        let own = counted.saturating_sub(self.input.built_in.total().saturating_mul(self.echoes));
         let made = u128::from(own) * u128::from(self.choices.max(self.choices_shown));
         u64::try_from(made.div_ceil(u128::from(self.choices_shown.max(1)))).unwrap_or(u64::MAX)
     }

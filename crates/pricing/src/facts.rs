@@ -1,6 +1,7 @@
 //! What is configured or guessed about a model: how it counts, and how much it may put out.
 
-use crate::family::{Family, Framing, guess};
+use crate::family::{Family, guess};
+use crate::framing::{Framing, framing};
 use crate::media::ImageRule;
 
 /// Output reserved when neither client nor configuration says anything, in llm_tokens (B111).
@@ -27,6 +28,8 @@ pub const FACT_MAX: u64 = 10_000_000;
 pub struct ModelFacts {
     pub family: Family,
     pub framing: Framing,
+    /// The framing is the provider's own, not a guess.
+    pub framing_known: bool,
     pub images: ImageRule,
     /// Of an image whose size is not in the body; absent: the family's most.
     pub image_unknown: Option<u64>,
@@ -54,7 +57,7 @@ impl ModelFacts {
     /// What a model's name suggests.
     pub fn guessed(model: &str) -> Self {
         let (family, images) = guess(model);
-        Self { images, ..Self::of(family) }
+        Self { images, framing: framing(model, family), ..Self::of(family) }
     }
 
     /// The defaults of a family.
@@ -62,6 +65,7 @@ impl ModelFacts {
         Self {
             family,
             framing: family.framing(),
+            framing_known: matches!(family, Family::O200k | Family::Cl100k),
             images: family.images(),
             image_unknown: None,
             media_unknown: MEDIA_DEFAULT,
@@ -92,6 +96,15 @@ impl ModelFacts {
         positive("image_unknown", self.image_unknown);
         positive("media_unknown", Some(self.media_unknown));
         positive("stored_input", Some(self.stored_input));
+        for (field, value) in [
+            ("per_request", self.framing.per_request),
+            ("per_message", self.framing.per_message),
+            ("per_name", self.framing.per_name),
+        ] {
+            if value > FACT_MAX {
+                wrong.push(field);
+            }
+        }
         wrong
     }
 }

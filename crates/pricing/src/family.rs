@@ -4,6 +4,8 @@
 //! counts like the worst of the known ones. Byte-level vocabularies never make more llm_tokens than bytes, so no
 //! estimate does.
 
+use crate::count::Kinds;
+use crate::framing::Framing;
 use crate::media::{ImageRule, PatchRule};
 use tollbook_wire::Classes;
 
@@ -26,6 +28,8 @@ pub enum Family {
 /// Thousandths of an llm_token per character.
 struct PerChar {
     ascii: u64,
+    signs: u64,
+    spaces: u64,
     digits: u64,
     dense: u64,
     latin: u64,
@@ -46,7 +50,9 @@ struct PerChar {
 }
 
 const O200K: PerChar = PerChar {
-    ascii: 270,
+    ascii: 232,
+    signs: 570,
+    spaces: 115,
     digits: 400,
     dense: 750,
     latin: 950,
@@ -67,7 +73,9 @@ const O200K: PerChar = PerChar {
 };
 
 const CL100K: PerChar = PerChar {
-    ascii: 300,
+    ascii: 256,
+    signs: 630,
+    spaces: 127,
     digits: 400,
     dense: 750,
     latin: 1_600,
@@ -87,7 +95,9 @@ const CL100K: PerChar = PerChar {
 };
 
 const QWEN: PerChar = PerChar {
-    ascii: 300,
+    ascii: 256,
+    signs: 630,
+    spaces: 127,
     digits: 1_000,
     dense: 1_000,
     latin: 1_200,
@@ -107,7 +117,9 @@ const QWEN: PerChar = PerChar {
 };
 
 const DEEPSEEK: PerChar = PerChar {
-    ascii: 300,
+    ascii: 256,
+    signs: 630,
+    spaces: 127,
     digits: 400,
     dense: 750,
     latin: 1_600,
@@ -130,27 +142,33 @@ const CLAUDE: PerChar = PerChar { multiplier: 1_150, ..CL100K };
 const CLAUDE_NEW: PerChar = PerChar { multiplier: 1_500, ..CL100K };
 const UNKNOWN: PerChar = PerChar { digits: 1_000, ..CL100K };
 
-/// llm_tokens around the text: chat template and tools.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Framing {
-    pub per_request: u64,
-    pub per_message: u64,
-    pub per_name: u64,
-    /// Once, when there are tools.
-    pub tools: u64,
-    /// Once, when a tool call is demanded; instead of `tools`.
-    pub tools_forced: u64,
-    pub per_tool: u64,
-}
-
 impl Family {
     /// llm_tokens of a text by its classes, rounded up; never more than its bytes, but a family's multiplier may.
     pub fn text(self, classes: &Classes) -> u64 {
+        self.kinds(classes).total()
+    }
+
+    /// The same by kind of text. Rounding falls on the last kind there is.
+    pub(crate) fn kinds(self, classes: &Classes) -> Kinds {
         let per = self.per_char();
-        let sum = [
+        let sum = |rates: &[(u64, u64)]| {
+            let products = rates.iter().map(|(chars, rate)| u128::from(*chars) * u128::from(*rate));
+            products.fold(0u128, u128::saturating_add)
+        };
+        let ascii = sum(&[
             (classes.ascii, per.ascii),
+            (classes.spaces, per.spaces),
             (classes.digits, per.digits),
             (classes.dense, per.dense),
+        ]);
+        let signs = sum(&[(classes.signs, per.signs)]);
+        let cjk = sum(&[
+            (classes.han, per.han),
+            (classes.kana, per.kana),
+            (classes.hangul, per.hangul),
+            (classes.punctuation, per.punctuation),
+        ]);
+        let other = sum(&[
             (classes.latin, per.latin),
             (classes.vietnamese, per.vietnamese),
             (classes.cyrillic, per.cyrillic),
@@ -159,17 +177,31 @@ impl Family {
             (classes.arabic, per.arabic),
             (classes.indic, per.indic),
             (classes.thai, per.thai),
-            (classes.han, per.han),
-            (classes.kana, per.kana),
-            (classes.hangul, per.hangul),
-            (classes.punctuation, per.punctuation),
             (classes.other, per.other),
-        ]
-        .into_iter()
-        .map(|(chars, rate)| u128::from(chars) * u128::from(rate))
-        .fold(0u128, u128::saturating_add);
-        let plain = sum.div_ceil(1_000).min(u128::from(classes.bytes));
-        u64::try_from((plain * u128::from(per.multiplier)).div_ceil(1_000)).unwrap_or(u64::MAX)
+        ]);
+        let whole = [ascii, signs, cjk, other].into_iter().fold(0, u128::saturating_add);
+        let plain = whole.div_ceil(1_000).min(u128::from(classes.bytes));
+        let total = (plain * u128::from(per.multiplier)).div_ceil(1_000);
+        let total = u64::try_from(total).unwrap_or(u64::MAX);
+        let share = |part: u128| times_over(total, part, whole);
+        let mut kinds = Kinds {
+            ascii: share(ascii),
+            signs: share(signs),
+            cjk: share(cjk),
+            other: share(other),
+            ..Kinds::default()
+        };
+        let rest = total.saturating_sub(kinds.total());
+        let last = [
+            (&mut kinds.other, other),
+            (&mut kinds.cjk, cjk),
+            (&mut kinds.ascii, ascii),
+            (&mut kinds.signs, signs),
+        ];
+        if let Some((kind, _)) = last.into_iter().find(|(_, part)| *part > 0) {
+            *kind = kind.saturating_add(rest);
+        }
+        kinds
     }
 
     fn per_char(self) -> &'static PerChar {
@@ -186,7 +218,8 @@ impl Family {
 
     pub fn framing(self) -> Framing {
         let (per_request, per_message, tools, tools_forced, per_tool) = match self {
-            Self::O200k | Self::Cl100k => (3, 3, 12, 12, 10),
+            // three, and the word of the role
+            Self::O200k | Self::Cl100k => (3, 4, 12, 12, 10),
             Self::Qwen => (23, 5, 12, 12, 10),
             Self::DeepSeek => (24, 2, 12, 12, 10),
             Self::Claude => (8, 4, 497, 589, 10),
@@ -207,6 +240,15 @@ impl Family {
             Self::Unknown => ImageRule::Flat(crate::media::IMAGE_DEFAULT),
         }
     }
+}
+
+/// `total` × `part` ÷ `whole`, rounded down, for parts that are at most the whole.
+fn times_over(total: u64, part: u128, whole: u128) -> u64 {
+    // sums of the largest counts leave no room for a product: a few of the lowest bits do not matter then
+    let spare = whole.leading_zeros();
+    let shift = 64u32.saturating_sub(spare);
+    let share = (u128::from(total) * (part >> shift)).checked_div(whole >> shift).unwrap_or(0);
+    u64::try_from(share).unwrap_or(u64::MAX).min(total)
 }
 
 /// The family and image formula that a model's name suggests; configuration overrides both.

@@ -12,6 +12,8 @@ mod demand;
 mod exact;
 mod facts;
 mod family;
+mod file;
+mod framing;
 mod learned;
 mod legs;
 mod media;
@@ -20,7 +22,7 @@ mod price;
 
 pub use actual::{actuals, unknown_actuals};
 pub use charge::{Charge, Decision, Ending, Figures, Seen, believable, charge};
-pub use count::{InputCount, count_exact, count_learned, count_output};
+pub use count::{InputCount, Kinds, count_exact, count_learned, count_output};
 pub use decimal::{DECIMAL_TEXT_MAX, DecimalError, nano_text, parse_nano, parse_scaled};
 pub use demand::{Asked, Demand, MARGIN_ESTIMATED, MARGIN_EXACT, needs_cap};
 pub use exact::Vocabulary;
@@ -28,8 +30,10 @@ pub use facts::{
     FACT_MAX, FIRST_OUTPUT, MEDIA_BYTES_PER_LLM_TOKEN, MEDIA_DEFAULT, ModelFacts, OUTPUT_DEFAULT,
     SEALED_BYTES_PER_LLM_TOKEN, STORED_INPUT, WEB_SEARCHES_MAX, WEB_SEARCHES_WORST,
 };
-pub use family::{Family, Framing, guess};
-pub use learned::{Learned, RATIO_MAX, RATIO_MIN};
+pub use family::{Family, guess};
+pub use file::{TOKENIZER_BYTES_MAX, Tokenizer, TokenizerError};
+pub use framing::{Framing, framing};
+pub use learned::{HIDDEN_MAX, Learned, RATIO_MAX, RATIO_MIN, WEIGHT_MAX};
 pub use legs::{EstimatorIds, LegsError, Output, legs};
 pub use media::{IMAGE_DEFAULT, ImageRule, PatchRule};
 pub use parts::Parts;

@@ -4,6 +4,7 @@
 //! Stop, in this order: the gateway takes nothing new and lets calls finish; everything is settled or spooled; the journal
 //! takes what has ended; the log is closed. A step that fails is told, and the next is still taken.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollbook_admission::{Admission, Snapshot};
+use tollbook_admission::{Admission, CountMode, Snapshot};
 use tollbook_engine::{Engine, Shard};
 use tollbook_engine_memory::{Durability, MemoryEngine, OpenError, Options};
 use tollbook_gateway::Gateway;
@@ -317,13 +318,24 @@ async fn close_engine(engine: Arc<MemoryEngine>) {
     }
 }
 
-/// Loads the tokenizers that the models need, beside the start.
+/// Loads the tokenizers that the models need, beside the start. One that cannot be used leaves its models estimated.
 pub(crate) fn warm(snapshot: &Snapshot) {
-    let needed =
-        snapshot.models.values().filter_map(|plan| tollbook_pricing::Vocabulary::of(plan.facts.family));
-    let needed: std::collections::BTreeSet<_> = needed.collect();
+    let plans = || snapshot.models.iter().filter(|(_, plan)| plan.counting.mode != CountMode::Learned);
+    let without_file = plans().filter(|(_, plan)| plan.counting.file.is_none());
+    let needed: BTreeSet<_> =
+        without_file.filter_map(|(_, plan)| tollbook_pricing::Vocabulary::of(plan.facts.family)).collect();
     for vocabulary in needed {
-        drop(tokio::task::spawn_blocking(move || vocabulary.warm()));
+        drop(tokio::task::spawn_blocking(move || tollbook_admission::warm(vocabulary)));
+    }
+    for (model, plan) in plans() {
+        let Some(file) = plan.counting.file.clone() else { continue };
+        let model = model.clone();
+        drop(tokio::task::spawn_blocking(move || {
+            if let Err(error) = file.load() {
+                let (field, file) = ("tokenizer", file.name());
+                tracing::error!(model, field, file, %error, "a tokenizer cannot be used; its models are estimated");
+            }
+        }));
     }
 }
 

@@ -117,6 +117,10 @@ labels! {
     Part "part" { Input "input", Cached "cached", CacheWrite "cache_write", Output "output", Reasoning "reasoning" }
     /// What a mode of degradation did.
     Away "away" { Closed "closed" }
+    /// How the input of a call was counted.
+    Counted "by" {
+        Learned "learned", Exact "exact", Budget "budget", Loading "loading", Failed "failed",
+    }
     /// A verb of the engine.
     Verb "verb" {
         Reserve "reserve", Rebook "rebook", Renew "renew", Progress "progress", Settle "settle", Release "release",

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 use crate::kinds::{Bounds, Counts, Gauges, Times};
 use crate::labels::{
-    Alarm, Anomaly, Away, ConnectionCut, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
+    Alarm, Anomaly, Away, ConnectionCut, Counted, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
     LabelDoc, LabelSet, Loaded, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status, StoreTrouble,
     Surface, UpstreamTrouble, Verb,
 };
@@ -109,6 +109,7 @@ metrics! {
     Counts admission_shadow_denied(Measure) "Admitted calls that a shadow limit would have denied";
     Counts admission_degraded(Away) "Reservations that got no verdict from the engine, by what was done instead";
     Counts admission_recalendared() "Reserves asked again because a period had changed";
+    Counts admission_counted(Counted) "Calls whose input was counted at the door, by how; the last three should have been counted exactly and were estimated";
     Counts admission_renewed() "Renewals of live calls";
     Counts admission_short() "Renewals whose hard limits had no room to grow";
 

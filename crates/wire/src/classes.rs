@@ -15,8 +15,12 @@ const SMALL: usize = 16;
 /// Characters by class; `bytes` is the UTF-8 length of all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Classes {
-    /// ASCII except digits.
+    /// ASCII letters, and the signs that ids are made of.
     pub ascii: u64,
+    /// All other ASCII signs, and line ends.
+    pub signs: u64,
+    /// ASCII blanks and control characters but line ends.
+    pub spaces: u64,
     /// ASCII digits.
     pub digits: u64,
     /// Characters in long runs of ids, base64 or hex.
@@ -62,6 +66,8 @@ impl Classes {
     pub fn add(&mut self, more: &Self) {
         let sum = |a: &mut u64, b: u64| *a = a.saturating_add(b);
         sum(&mut self.ascii, more.ascii);
+        sum(&mut self.signs, more.signs);
+        sum(&mut self.spaces, more.spaces);
         sum(&mut self.digits, more.digits);
         sum(&mut self.dense, more.dense);
         sum(&mut self.latin, more.latin);
@@ -80,9 +86,11 @@ impl Classes {
         sum(&mut self.bytes, more.bytes);
     }
 
-    fn fields(&self) -> [u64; 16] {
+    fn fields(&self) -> [u64; 18] {
         [
             self.ascii,
+            self.signs,
+            self.spaces,
             self.digits,
             self.dense,
             self.latin,
@@ -200,7 +208,10 @@ impl Classifier {
             }
             return;
         }
-        self.classes.ascii += count(bytes.len());
+        let (words, spaces) = words_and_spaces(bytes);
+        self.classes.ascii += words;
+        self.classes.spaces += spaces;
+        self.classes.signs += count(bytes.len()).saturating_sub(words + spaces);
         // Whatever is open goes on at the front and is closed where it stops.
         if self.run > 0 {
             let front = run_from(bytes);
@@ -222,7 +233,8 @@ impl Classifier {
             if self.run > 0 {
                 self.end();
             }
-            self.classes.ascii += 1;
+            self.classes.spaces += u64::from(space(b));
+            self.classes.signs += 1 - u64::from(space(b));
         } else if b.is_ascii_digit() {
             self.run += 1;
             self.run_digits += 1;
@@ -253,9 +265,8 @@ impl Classifier {
             if self.take_digits(block) == 0 {
                 continue;
             }
-            for (m, b) in block.iter().enumerate() {
-                let at = n * BLOCK + m;
-                if at < done || !b.is_ascii_digit() {
+            for at in digit_places(block).map(|at| n * BLOCK + at) {
+                if at < done {
                     continue;
                 }
                 let (before, after) = closed.split_at(at);
@@ -291,6 +302,23 @@ fn word(b: u8) -> u8 {
     letter | digit | sign(b'+') | sign(b'/') | sign(b'=') | sign(b'_') | sign(b'-')
 }
 
+/// 1 for a blank or a control character that ends no line.
+#[inline]
+fn space(b: u8) -> u8 {
+    u8::from(b <= b' ') & u8::from(b != b'\n')
+}
+
+/// How many characters are of [`word`], and how many of [`space`].
+#[inline]
+fn words_and_spaces(bytes: &[u8]) -> (u64, u64) {
+    let (mut words, mut spaces) = (0, 0);
+    for block in bytes.chunks(BLOCK) {
+        words += u64::from(block.iter().map(|b| word(*b)).sum::<u8>());
+        spaces += u64::from(block.iter().map(|b| space(*b)).sum::<u8>());
+    }
+    (words, spaces)
+}
+
 fn run_from(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|b| word(**b) != 0).count()
 }
@@ -301,6 +329,15 @@ fn digits_in(bytes: &[u8]) -> u64 {
         .chunks(BLOCK)
         .map(|block| u64::from(block.iter().map(|b| u8::from(b.wrapping_sub(b'0') < 10)).sum::<u8>()))
         .sum()
+}
+
+/// Where the digits of a block are; parts without one are passed over as a whole.
+fn digit_places(block: &[u8]) -> impl Iterator<Item = usize> {
+    let parts = block.chunks(SMALL).enumerate().filter(|(_, part)| digits_in(part) > 0);
+    parts.flat_map(|(n, part)| {
+        let digits = part.iter().enumerate().filter(|(_, b)| b.is_ascii_digit());
+        digits.map(move |(k, _)| n * SMALL + k)
+    })
 }
 
 /// Length of the ASCII at the front: long stretches first, then the stretch that ends it in ever smaller steps.
@@ -333,8 +370,12 @@ mod tests {
                     out.dense += 1;
                 } else if c.is_ascii_digit() {
                     out.digits += 1;
-                } else if c.is_ascii() {
+                } else if is_word(*c) {
                     out.ascii += 1;
+                } else if c.is_ascii() && *c <= ' ' && *c != '\n' {
+                    out.spaces += 1;
+                } else if c.is_ascii() {
+                    out.signs += 1;
                 } else {
                     *out.slot(*c) += 1;
                 }
@@ -370,7 +411,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1_000))]
         #[test]
         fn equals_the_definition_however_the_text_is_cut(
-            text in "([a-z0-9/+=_-]{0,40}|[ -~]{0,20}|[ é中ひ한😀]{0,5}){0,8}",
+            text in "([a-z0-9/+=_-]{0,40}|[ -~]{0,20}|[a-z \t\r\n{}();]{0,40}|[ é中ひ한😀]{0,5}){0,8}",
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
             let want = plain(&text);

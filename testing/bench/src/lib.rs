@@ -12,6 +12,7 @@
 
 pub mod book;
 pub mod bookings;
+pub mod count;
 pub mod gateway;
 pub mod load;
 pub mod pass_through;

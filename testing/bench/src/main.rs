@@ -13,7 +13,7 @@ use tollbook_bench::process::raise_descriptor_limit;
 use tollbook_bench::report::{Row, table};
 use tollbook_bench::scenario::{Bench, Plan};
 use tollbook_bench::tls::Files;
-use tollbook_bench::{book, bookings, pass_through, plans, provider};
+use tollbook_bench::{book, bookings, count, pass_through, plans, provider};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -76,6 +76,8 @@ enum Scenario {
     TlsMemory,
     /// The pure ledger and the memory engine.
     Ledger,
+    /// Counting of input: byte classes and exact.
+    Count,
 }
 
 #[derive(Debug, Args)]
@@ -181,7 +183,10 @@ async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
         rows.extend(book::rows(book_plan(options)).await?);
         rows.extend(plans::rows(book_plan(options)).await?);
     }
-    if scenarios.iter().any(|scenario| *scenario != Scenario::Ledger) {
+    if scenarios.contains(&Scenario::Count) {
+        rows.extend(count::rows(count_plan(options))?);
+    }
+    if scenarios.iter().any(|scenario| !matches!(scenario, Scenario::Ledger | Scenario::Count)) {
         rows.extend(proxied(scenarios, options).await?);
     }
     let mut out = std::io::stdout();
@@ -210,7 +215,7 @@ async fn proxied(scenarios: &[Scenario], options: &Options) -> Result<Vec<Row>> 
             Scenario::Start => bench.start_time().await?,
             Scenario::Tls => bench.tls().await?,
             Scenario::TlsMemory => bench.tls_memory().await?,
-            Scenario::Ledger => Vec::new(),
+            Scenario::Ledger | Scenario::Count => Vec::new(),
         });
     }
     Ok(rows)
@@ -220,6 +225,12 @@ fn book_plan(options: &Options) -> book::Plan {
     let (rounds, round) =
         if options.quick { (1, Duration::from_millis(300)) } else { (5, Duration::from_secs(2)) };
     book::Plan { rounds: options.rounds.unwrap_or(rounds), round }
+}
+
+fn count_plan(options: &Options) -> count::Plan {
+    let (rounds, round) =
+        if options.quick { (1, Duration::from_millis(100)) } else { (5, Duration::from_secs(1)) };
+    count::Plan { rounds: options.rounds.unwrap_or(rounds), round }
 }
 
 fn plan(options: &Options) -> Result<Plan> {

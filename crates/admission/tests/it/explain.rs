@@ -10,7 +10,7 @@ async fn explained(world: &World) -> Explanation {
     let body = r#"{"model":"gpt","max_tokens":2000,"messages":[{"role":"user","content":"hello"}]}"#;
     let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
     let principal = world.admission.identify(API_KEY).unwrap();
-    world.admission.explain(&principal, "gpt", None, None, Some(&request)).await.unwrap()
+    world.admission.explain(&principal, "gpt", None, None, Some((&request, body.as_bytes()))).await.unwrap()
 }
 
 fn expected(measure: Measure, ceiling: i128, estimator: EstimatorChoice) -> LimitDraft {

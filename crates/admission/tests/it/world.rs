@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollbook_admission::{
-    Admission, Admitted, ApiKeyHash, Asking, ModelPlan, Refused, Settings, Snapshot, Target,
+    Admission, Admitted, ApiKeyHash, Asking, Counting, Explanation, ModelPlan, Refused, Settings, Snapshot,
+    Target,
 };
 use tollbook_engine::ledger::{LimitId, Micros};
 use tollbook_engine::{Cursor, Engine, JournalRecord};
 use tollbook_engine_memory::{Clock, MemoryEngine, Options};
 use tollbook_policy::{
-    Catalog, Draft, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Project, Scope, Secret,
+    Catalog, Draft, Key, LimitDraft, Measure, MeterPair, PeriodKind, Pool, Project, Scope, Secret,
     ShapeDraft, Subject, Tenant,
 };
 use tollbook_pricing::{ModelFacts, PriceBook};
@@ -64,12 +65,39 @@ pub(crate) fn daily(measure: Measure, ceiling: i128) -> LimitDraft {
     )
 }
 
+/// A daily quota of the one pool.
+pub(crate) fn pool_daily(measure: Measure, ceiling: i128) -> LimitDraft {
+    LimitDraft { scope: Scope::One(Subject::Pool { pool: "pool".into() }), ..daily(measure, ceiling) }
+}
+
+/// How the one model is counted.
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) facts: ModelFacts,
+    pub(crate) counting: Counting,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { facts: ModelFacts::guessed("gpt-4o"), counting: Counting::default() }
+    }
+}
+
 impl World {
     pub(crate) async fn start(limits: Vec<LimitDraft>, settings: Settings, spool: Option<&Path>) -> Self {
+        Self::made(limits, settings, spool, Model::default()).await
+    }
+
+    /// With a model that is counted in a way of its own.
+    pub(crate) async fn with(limits: Vec<LimitDraft>, settings: Settings, model: Model) -> Self {
+        Self::made(limits, settings, None, model).await
+    }
+
+    async fn made(limits: Vec<LimitDraft>, settings: Settings, spool: Option<&Path>, model: Model) -> Self {
         let clock = Arc::new(TestClock(AtomicU64::new(1_800_000_000_000_000)));
         let options = Options { background: false, ..Options::on(Arc::clone(&clock) as Arc<dyn Clock>) };
         let engine = Arc::new(Flaky::new(MemoryEngine::open(None, options).unwrap().engine));
-        Self::on(engine, clock, limits, settings, spool).await
+        Self::over(engine, clock, snapshot(limits, model), settings, spool).await
     }
 
     /// Another gateway over an engine that is already there.
@@ -80,11 +108,21 @@ impl World {
         settings: Settings,
         spool: Option<&Path>,
     ) -> Self {
+        Self::over(engine, clock, snapshot(limits, Model::default()), settings, spool).await
+    }
+
+    async fn over(
+        engine: Arc<Flaky>,
+        clock: Arc<TestClock>,
+        snapshot: Snapshot,
+        settings: Settings,
+        spool: Option<&Path>,
+    ) -> Self {
         let dynamic: Arc<dyn Engine> = Arc::clone(&engine) as Arc<dyn Engine>;
         let metrics = Arc::new(Metrics::new());
-        let snapshot = Arc::new(snapshot(limits));
-        let admission =
-            Admission::open(dynamic, snapshot, Arc::clone(&metrics), settings, spool).await.unwrap();
+        let admission = Admission::open(dynamic, Arc::new(snapshot), Arc::clone(&metrics), settings, spool)
+            .await
+            .unwrap();
         let stop = tokio::sync::watch::Sender::new(false);
         let (running, stopped) = (Arc::clone(&admission), stop.subscribe());
         let running = tokio::spawn(async move { running.run(stopped).await });
@@ -116,6 +154,24 @@ impl World {
             way: tollbook_admission::Way::Surface,
         };
         self.admission.admit(asking).await
+    }
+
+    /// What `explain` tells of a call with this text.
+    pub(crate) async fn explain(&self, text: &str) -> Explanation {
+        let body = format!(
+            r#"{{"model":"gpt","max_tokens":2000,"messages":[{{"role":"user","content":"{text}"}}]}}"#
+        );
+        let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
+        let principal = self.admission.identify(API_KEY).unwrap();
+        let asked = Some((&request, body.as_bytes()));
+        self.admission.explain(&principal, "gpt", None, None, asked).await.unwrap()
+    }
+
+    /// Calls whose input was counted in one way.
+    pub(crate) fn counted(&self, by: &str) -> u64 {
+        let line = format!("tollbook_admission_counted_total{{by=\"{by}\"}} ");
+        let told = self.metrics.encode();
+        told.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
     }
 
     /// Posted and held of a limit's account.
@@ -155,7 +211,7 @@ impl World {
     }
 }
 
-fn snapshot(limits: Vec<LimitDraft>) -> Snapshot {
+fn snapshot(limits: Vec<LimitDraft>, model: Model) -> Snapshot {
     let hash = ApiKeyHash::new(None);
     let draft = Draft {
         tenants: vec![Tenant { id: "acme".into(), disabled: false }],
@@ -171,7 +227,11 @@ fn snapshot(limits: Vec<LimitDraft>) -> Snapshot {
             service: None,
         }],
         pools: vec![Pool { id: "pool".into(), meter: MeterPair::PLAIN }],
-        models: vec![Model { id: "gpt".into(), aliases: Vec::new(), pools: vec!["pool".into()] }],
+        models: vec![tollbook_policy::Model {
+            id: "gpt".into(),
+            aliases: Vec::new(),
+            pools: vec!["pool".into()],
+        }],
         limits,
         ..Draft::default()
     };
@@ -180,7 +240,8 @@ fn snapshot(limits: Vec<LimitDraft>) -> Snapshot {
         dialect: Dialect::OpenAi,
         surfaces: Surfaces::of(Dialect::OpenAi),
         targets: vec![target],
-        facts: ModelFacts::guessed("gpt-4o"),
+        facts: model.facts,
+        counting: model.counting,
     };
     Snapshot {
         generation: 1,

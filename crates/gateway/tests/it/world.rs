@@ -460,6 +460,7 @@ fn snapshot(plan: &Plan) -> Snapshot {
         surfaces: plan.surfaces.unwrap_or(Surfaces::of(dialect)),
         targets: vec![target],
         facts: plan.facts,
+        counting: tollbook_admission::Counting::default(),
     };
     let models = BTreeMap::from([
         ("gpt".to_owned(), plans(Dialect::OpenAi, target("openai/gpt", "openai", "gpt-upstream"))),

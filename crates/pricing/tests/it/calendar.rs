@@ -38,7 +38,7 @@ impl Quota {
     /// A call of 80 llm_tokens (100 at worst) at that second.
     fn ask(&mut self, now: u64) -> Verdict {
         let (bound, periods) = bind_at(vec![self.limit.clone()], now);
-        let input = InputCount { llm_tokens: 80, built_in: 80, images: 0, exact: false };
+        let input = InputCount { llm_tokens: 80, built_in: crate::world::kinds(80), images: 0, exact: false };
         let asked = Asked { output_cap: Some(1), choices: 1, ..Asked::default() };
         let demand = Demand::new(&asked, input, &ModelFacts::of(Family::O200k), &Learned::default(), false);
         let legs: Vec<Leg> = legs(&bound, &demand, None, Output::Known(0), &periods).unwrap();

@@ -17,7 +17,8 @@ fn facts() -> ModelFacts {
 }
 
 fn demand() -> Demand {
-    let input = InputCount { llm_tokens: INPUT, built_in: INPUT, images: 0, exact: false };
+    let input =
+        InputCount { llm_tokens: INPUT, built_in: crate::world::kinds(INPUT), images: 0, exact: false };
     let asked = Asked { output_cap: Some(CAP), choices: 1, ..Asked::default() };
     Demand::new(&asked, input, &facts(), &Learned::default(), false)
 }
@@ -59,7 +60,8 @@ fn endings_without_usage() {
 /// Where nobody told the upstream a cap, what came is charged although it is more than was reserved.
 #[test]
 fn output_beyond_a_cap_nobody_told_is_charged() {
-    let input = InputCount { llm_tokens: INPUT, built_in: INPUT, images: 0, exact: false };
+    let input =
+        InputCount { llm_tokens: INPUT, built_in: crate::world::kinds(INPUT), images: 0, exact: false };
     let asked = Asked { choices: 1, ..Asked::default() };
     let demand = Demand::new(&asked, input, &facts(), &Learned::default(), false);
     assert!(!demand.cap_is_told);

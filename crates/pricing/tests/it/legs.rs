@@ -18,7 +18,7 @@ fn facts() -> ModelFacts {
 }
 
 fn input(llm_tokens: u64) -> InputCount {
-    InputCount { llm_tokens, built_in: llm_tokens, images: 0, exact: false }
+    InputCount { llm_tokens, built_in: crate::world::kinds(llm_tokens), images: 0, exact: false }
 }
 
 fn asked(output_cap: Option<u64>) -> Asked<'static> {
@@ -136,7 +136,7 @@ fn the_worst_case_is_at_most_the_context() {
 #[test]
 fn b112_cached_input_counts_by_setting() {
     let mut learned = Learned::default();
-    learned.learn(9_990, &Usage { cached: 8_000, ..used(9_990, 10) });
+    learned.learn(&crate::world::kinds(9_990), &Usage { cached: 8_000, ..used(9_990, 10) });
     let demand = Demand::new(&asked(Some(10)), input(10_000), &facts(), &learned, false);
     let limit = |meter| LimitDraft { meter: Some(meter), ..rate(Measure::Tokens, 10_000) };
     let include = one(limit(MeterPair::PLAIN), &demand);
@@ -401,7 +401,7 @@ proptest! {
 #[test]
 fn reasoning_raises_the_cap_or_stands_beside_it() {
     let facts = ModelFacts::of(Family::O200k);
-    let count = InputCount { llm_tokens: 10, built_in: 10, images: 0, exact: true };
+    let count = InputCount { llm_tokens: 10, built_in: crate::world::kinds(10), images: 0, exact: true };
     let cap = |asked: Asked<'_>| Demand::new(&asked, count, &facts, &Learned::default(), true).cap;
     let plain = asked(Some(100));
     assert_eq!(cap(Asked { thinking_cap: Some(9_000), ..plain }), 9_000);
@@ -422,7 +422,7 @@ fn reasoning_raises_the_cap_or_stands_beside_it() {
 #[test]
 fn b079_searches_of_the_worst_case_are_those_the_client_allows() {
     let facts = ModelFacts::of(Family::O200k);
-    let count = InputCount { llm_tokens: 10, built_in: 10, images: 0, exact: true };
+    let count = InputCount { llm_tokens: 10, built_in: crate::world::kinds(10), images: 0, exact: true };
     let worst =
         |asked: Asked<'_>| Demand::new(&asked, count, &facts, &Learned::default(), true).web_searches_worst;
     let search = Asked { web_search: true, ..asked(Some(1)) };

@@ -4,7 +4,7 @@ use tollbook_policy::{
     BoundAccount, Call, Catalog, Draft, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, PeriodTable,
     Pool, Project, Scope, Secret, ShapeDraft, Subject, Tenant,
 };
-use tollbook_pricing::{Price, PriceDraft, PriceUnit, RatesDraft};
+use tollbook_pricing::{Kinds, Price, PriceDraft, PriceUnit, RatesDraft};
 use tollbook_wire::Usage;
 
 /// Noon of a day long ago.
@@ -40,6 +40,11 @@ pub(crate) fn price(draft: &PriceDraft) -> Price {
 
 pub(crate) fn used(input: u64, output: u64) -> Usage {
     Usage { input, output, input_reported: true, output_reported: true, complete: true, ..Usage::default() }
+}
+
+/// An estimate that is all plain text.
+pub(crate) fn kinds(ascii: u64) -> Kinds {
+    Kinds { ascii, ..Kinds::default() }
 }
 
 pub(crate) fn acme() -> Scope {

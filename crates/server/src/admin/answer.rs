@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tollbook_admission::{Explanation, ModelPlan, Principal, Refused, StandingLine};
+use tollbook_admission::{CountMode, Counted, Explanation, ModelPlan, Principal, Refused, StandingLine};
 use tollbook_store::{Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
@@ -44,14 +44,12 @@ pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_model", format!("there is no model `{name}`")));
     };
     let surface = surface(&question, snapshot.models.get(&model.id))?;
-    let request = match question.body {
-        Some(body) => {
-            Some(decode_request(surface, body.get().as_bytes()).map_err(|error| bad(error.to_string()))?)
-        }
-        None => None,
-    };
+    let text = question.body.map(|body| body.get().as_bytes());
+    let decode = |text| decode_request(surface, text).map_err(|error| bad(error.to_string()));
+    let request = text.map(decode).transpose()?;
     let (service, user) = (question.service.as_deref(), question.user.as_deref());
-    let explained = admin.admission.explain(&principal, &name, service, user, request.as_ref()).await;
+    let explained =
+        admin.admission.explain(&principal, &name, service, user, request.as_ref().zip(text)).await;
     Ok(explanation(&principal, &explained.map_err(refused)?))
 }
 
@@ -114,10 +112,38 @@ fn explanation(principal: &Principal, explained: &Explanation) -> Value {
         },
         "demand": {
             "input_llm_tokens": explained.input, "exact": explained.exact, "output_cap": explained.output_cap,
+            "counted": explained.counted.map(Counted::word),
         },
+        "input_count": input_count(explained),
         "admitted": explained.refusing.is_empty(),
         "refusing": explained.refusing,
         "limits": explained.lines.iter().map(line).collect::<Vec<_>>(),
+    })
+}
+
+/// How the model's input is counted. Ratios are what the provider counted for what the built-in table says.
+fn input_count(explained: &Explanation) -> Value {
+    let mode = match explained.counting.mode {
+        CountMode::Exact => "exact",
+        CountMode::Learned => "learned",
+        CountMode::Auto => "auto",
+    };
+    let ratio = |thousandths: u64| {
+        let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
+        format!("{whole}.{rest:03}")
+    };
+    let ratios = explained.learned.ratios();
+    json!({
+        "mode": mode,
+        "tokenizer": explained.counting.file.as_ref().map(|file| file.name()),
+        "learned_from_calls": explained.learned.samples(),
+        "ratio": explained.ratio.map(ratio),
+        "ratios": {
+            "ascii": ratio(ratios.ascii), "signs": ratio(ratios.signs), "cjk": ratio(ratios.cjk),
+            "other": ratio(ratios.other), "around": ratio(ratios.around),
+        },
+        "hidden_llm_tokens": explained.learned.hidden(),
+        "cached_share": ratio(explained.learned.cached_share()),
     })
 }
 

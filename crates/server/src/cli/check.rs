@@ -21,7 +21,7 @@ const RESET: &str = "\x1b[0m";
 const COLUMNS: usize = 6;
 
 pub(super) fn run(args: &Check, console: &mut Console<'_>) -> Result<(), Failure> {
-    let setup = match config::load(&args.config, &environment) {
+    let setup = match config::load_whole(&args.config, &environment, &[]) {
         Err(error) if args.json => {
             super::json(console, &errors(&error))?;
             return Err(error.into());

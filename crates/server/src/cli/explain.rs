@@ -133,15 +133,32 @@ fn future(answer: &Value, whole: bool, colours: bool) -> String {
         text("/target/model"),
     );
     if number("/demand/output_cap") != "0" {
-        let exact = answer.pointer("/demand/exact").and_then(Value::as_bool).unwrap_or(false);
-        let how = if exact { "counted" } else { "estimated" };
         let (input, cap) = (number("/demand/input_llm_tokens"), number("/demand/output_cap"));
-        let _ = writeln!(out, "input {input} llm_tokens ({how}), output at most {cap}");
+        let _ = writeln!(out, "input {input} llm_tokens ({}), output at most {cap}", counted(answer));
     }
     for line in answer.get("limits").and_then(Value::as_array).into_iter().flatten() {
         out.push_str(&limit(line, colours));
     }
     out
+}
+
+/// How the input was counted: by a tokenizer, and whether that leaves nothing to be estimated; or by ratios, and what they
+/// were learned from.
+fn counted(answer: &Value) -> String {
+    let text = |path: &str| answer.pointer(path).and_then(Value::as_str).unwrap_or("?");
+    let how = text("/demand/counted");
+    if how == "exact" {
+        let exact = answer.pointer("/demand/exact").and_then(Value::as_bool).unwrap_or(false);
+        return if exact { "exact" } else { "text exact, the rest estimated" }.to_owned();
+    }
+    let calls = answer.pointer("/input_count/learned_from_calls").and_then(Value::as_u64).unwrap_or(0);
+    let ratio = text("/input_count/ratio");
+    let from = match calls {
+        0 => "nothing learned yet".to_owned(),
+        1 => format!("ratio {ratio}, of 1 call"),
+        calls => format!("ratio {ratio}, of {} calls", grouped(i128::from(calls))),
+    };
+    format!("{how}; {from}")
 }
 
 fn limit(line: &Value, colours: bool) -> String {

@@ -13,6 +13,7 @@ mod node;
 mod problem;
 mod read;
 mod setup;
+mod tokenizers;
 mod traces;
 mod upstreams;
 pub mod values;
@@ -23,8 +24,9 @@ use std::path::Path;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
-pub use setup::{Admin, Setup, api_key_hash, load, load_text};
+pub use setup::{Admin, Setup, api_key_hash, load, load_text, load_whole};
 
+pub use tokenizers::Look;
 pub use traces::Traces;
 
 use mistakes::Mistake;

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use tollbook_admission::{ModelPlan, Target};
-use tollbook_pricing::{Family, ModelFacts, Price, PriceBook, PriceDraft, PriceUnit, RatesDraft};
+use tollbook_admission::{CountMode, Counting, ModelPlan, Target};
+use tollbook_pricing::{
+    Family, Framing, ModelFacts, Price, PriceBook, PriceDraft, PriceUnit, RatesDraft, Vocabulary,
+};
 use tollbook_wire::{Dialect, Surface, Surfaces};
 
 use super::catalog::pool_id;
 use super::file::{self, File};
 use super::mistakes::Mistakes;
+use super::tokenizers::Tokenizers;
 use super::values::Decimal;
 
 /// All prices. Their version is made of the prices themselves, so that the same prices are the same version.
@@ -77,21 +80,53 @@ fn price(mistakes: &mut Mistakes, path: &str, given: &file::Price) -> Option<Pri
 }
 
 /// How each model is served and counted.
-pub(super) fn plans(mistakes: &mut Mistakes, file: &File) -> BTreeMap<String, ModelPlan> {
+pub(super) fn plans(
+    mistakes: &mut Mistakes,
+    file: &File,
+    tokenizers: &mut Tokenizers<'_>,
+) -> BTreeMap<String, ModelPlan> {
     let mut plans = BTreeMap::new();
     for (index, model) in file.models.iter().enumerate() {
+        let path = format!("models[{index}]");
+        let there = model.upstream_model.clone().unwrap_or_else(|| model.name.clone());
+        let facts = facts(mistakes, &path, model, &there);
+        let counting = counting(mistakes, &path, model, &facts, tokenizers);
         // An upstream that is not there was told of with the catalog.
         let Some(upstream) = file.upstreams.iter().find(|upstream| upstream.name == model.upstream) else {
             continue;
         };
-        let there = model.upstream_model.clone().unwrap_or_else(|| model.name.clone());
-        let facts = facts(mistakes, &format!("models[{index}]"), model, &there);
         let target = Target { pool: pool_id(model), upstream: upstream.name.clone(), model: there };
-        let surfaces = surfaces(mistakes, &format!("models[{index}].surfaces"), model, upstream);
-        let plan = ModelPlan { dialect: dialect(upstream.dialect), surfaces, targets: vec![target], facts };
+        let surfaces = surfaces(mistakes, &format!("{path}.surfaces"), model, upstream);
+        let dialect = dialect(upstream.dialect);
+        let plan = ModelPlan { dialect, surfaces, targets: vec![target], facts, counting };
         plans.insert(model.name.clone(), plan);
     }
     plans
+}
+
+/// How a model's input is counted, and by what.
+fn counting(
+    mistakes: &mut Mistakes,
+    path: &str,
+    model: &file::Model,
+    facts: &ModelFacts,
+    tokenizers: &mut Tokenizers<'_>,
+) -> Counting {
+    let mode = match model.input_count {
+        file::InputCount::Exact => CountMode::Exact,
+        file::InputCount::Learned => CountMode::Learned,
+        file::InputCount::Auto => CountMode::Auto,
+    };
+    let named = model.tokenizer.as_deref();
+    let file = named.and_then(|file| tokenizers.take(mistakes, &format!("{path}.tokenizer"), file));
+    if mode == CountMode::Exact && named.is_none() && Vocabulary::of(facts.family).is_none() {
+        mistakes.add_with_help(
+            format!("{path}.input_count"),
+            "`exact` needs a tokenizer, and none is built in for the model's vocabulary",
+            "name a tokenizer.json in `tokenizer`, or take `auto` or `learned`",
+        );
+    }
+    Counting { mode, file }
 }
 
 /// What a model is served on. Of an upstream's own list, what is wrong is told with the upstream.
@@ -140,6 +175,14 @@ fn facts(mistakes: &mut Mistakes, path: &str, model: &file::Model, there: &str) 
         Some(file::Vocabulary::Deepseek) => ModelFacts::of(Family::DeepSeek),
         Some(file::Vocabulary::Unknown) => ModelFacts::of(Family::Unknown),
     };
+    facts.framing = tollbook_pricing::framing(there, facts.family);
+    if let Some(given) = &model.framing {
+        let Framing { per_request, per_message, per_name, .. } = facts.framing;
+        facts.framing.per_request = given.per_request.unwrap_or(per_request);
+        facts.framing.per_message = given.per_message.unwrap_or(per_message);
+        facts.framing.per_name = given.per_name.unwrap_or(per_name);
+        facts.framing_known = true;
+    }
     facts.context = model.context;
     facts.image_unknown = model.image_unknown;
     facts.stored_input = model.stored_input.unwrap_or(facts.stored_input);
@@ -153,9 +196,14 @@ fn facts(mistakes: &mut Mistakes, path: &str, model: &file::Model, there: &str) 
             "output_cap" => "output.cap",
             "output_default" => "output.default",
             "first_output" => "output.first",
+            "per_request" => "framing.per_request",
+            "per_message" => "framing.per_message",
+            "per_name" => "framing.per_name",
             other => other,
         };
-        mistakes.add(format!("{path}.{field}"), format!("must be from 1 to {}", tollbook_pricing::FACT_MAX));
+        let least = u32::from(!field.starts_with("framing"));
+        let most = tollbook_pricing::FACT_MAX;
+        mistakes.add(format!("{path}.{field}"), format!("must be from {least} to {most}"));
     }
     facts
 }

@@ -2,16 +2,18 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
-use tollbook_admission::{ApiKeyHash, Settings, Snapshot};
+use tollbook_admission::{ApiKeyHash, Settings, Snapshot, TokenizerFile};
 use tollbook_gateway as gateway;
 
 use super::environment::Lookup;
 use super::file::{Durability, File, Log};
 use super::mistakes::Mistakes;
 use super::problem::LoadError;
+use super::tokenizers::{Look, Tokenizers};
 use super::traces::{Traces, traces};
 use super::values::Secret;
 use super::{Source, catalog, models, read_fields, read_file, read_text, upstreams, warnings};
@@ -44,11 +46,20 @@ pub struct Admin {
     pub api_key: SecretString,
 }
 
-/// Reads and checks a file. Paths in it are relative to its folder.
+/// Reads and checks a file. Paths in it are relative to its folder. Tokenizers are left to be made in the background.
 pub fn load(path: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
+    load_with(path, lookup, Look::Light)
+}
+
+/// The same, with the tokenizers made; those among `known` are taken where their files have not changed.
+pub fn load_whole(path: &Path, lookup: Lookup<'_>, known: &[Arc<TokenizerFile>]) -> Result<Setup, LoadError> {
+    load_with(path, lookup, Look::Whole(known))
+}
+
+fn load_with(path: &Path, lookup: Lookup<'_>, look: Look<'_>) -> Result<Setup, LoadError> {
     let (file, source) = read_file(path, lookup)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut setup = check(file, &source, folder)?;
+    let mut setup = check(file, &source, folder, look)?;
     setup.files.insert(0, path.to_owned());
     Ok(setup)
 }
@@ -56,10 +67,10 @@ pub fn load(path: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
 /// The same for a text; `name` stands for the file in messages.
 pub fn load_text(name: &str, text: &str, folder: &Path, lookup: Lookup<'_>) -> Result<Setup, LoadError> {
     let (file, source) = read_text(name, text, lookup).map_err(LoadError::Invalid)?;
-    check(file, &source, folder)
+    check(file, &source, folder, Look::Whole(&[]))
 }
 
-fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError> {
+fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<Setup, LoadError> {
     let mut mistakes = Mistakes::default();
     let files = named_files(&file, folder);
     let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
@@ -70,7 +81,7 @@ fn check(file: File, source: &Source, folder: &Path) -> Result<Setup, LoadError>
     let api_key_hash =
         hash_of(&mut mistakes, file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
     let prices = models::prices(&mut mistakes, &file);
-    let models = models::plans(&mut mistakes, &file);
+    let models = models::plans(&mut mistakes, &file, &mut Tokenizers::new(folder, look));
     let catalog = catalog::catalog(&mut mistakes, &file, &api_key_hash);
     match catalog {
         Some((catalog, mut warnings)) if mistakes.0.is_empty() => {
@@ -101,7 +112,11 @@ fn named_files(file: &File, folder: &Path) -> Vec<PathBuf> {
     let proxy = file.upstream_proxy.iter().flat_map(|proxy| &proxy.password_file);
     let tls = file.upstreams.iter().map(|upstream| &upstream.tls);
     let tls = tls.flat_map(|tls| tls.ca_files.iter().chain(&tls.certificate_file).chain(&tls.key_file));
-    named.flatten().chain(proxy).chain(tls).map(|path| folder.join(path)).collect()
+    let tokenizers = file.models.iter().filter_map(|model| model.tokenizer.as_ref());
+    let all = named.flatten().chain(proxy).chain(tls).chain(tokenizers);
+    // Models may share one.
+    let all: std::collections::BTreeSet<PathBuf> = all.map(|path| folder.join(path)).collect();
+    all.into_iter().collect()
 }
 
 /// Of the text, and of what the files it names hold.

@@ -143,7 +143,7 @@ impl Reloader {
                     mark = seen;
                     // Before it is read, so that no change after that is missed.
                     watch.follow(&self.files);
-                    if let Some((result, look)) = self.read().await
+                    if let Some((result, look)) = self.read(live).await
                         && watch.mark() == mark
                     {
                         self.take(live, result, look, false).await;
@@ -170,7 +170,7 @@ impl Reloader {
     async fn told_to(&mut self, live: &Live) {
         tracing::info!("told to read the configuration again");
         for _ in 0..READS_MAX {
-            if let Some((result, look)) = self.read().await {
+            if let Some((result, look)) = self.read(live).await {
                 return self.take(live, result, look, true).await;
             }
         }
@@ -178,12 +178,14 @@ impl Reloader {
     }
 
     /// Reads and checks; `None` if the files changed meanwhile.
-    async fn read(&self) -> Option<(Result<Box<Setup>, LoadError>, Look)> {
+    async fn read(&self, live: &Live) -> Option<(Result<Box<Setup>, LoadError>, Look)> {
         let (path, lookup, files) = (self.path.clone(), self.lookup, self.files.clone());
         let settle = self.pace.settle;
+        let running = live.admission.snapshot();
+        let known: Vec<_> = running.models.values().filter_map(|plan| plan.counting.file.clone()).collect();
         let reading = tokio::task::spawn_blocking(move || {
             let before = Look::at(&files);
-            let result = config::load(&path, &lookup).map(Box::new);
+            let result = config::load_whole(&path, &lookup, &known).map(Box::new);
             (before, result, files)
         });
         let (before, result, files) = reading.await.ok()?;

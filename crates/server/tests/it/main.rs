@@ -9,6 +9,7 @@
 
 mod cases;
 mod config;
+mod counting;
 mod demo;
 mod domain;
 mod process;

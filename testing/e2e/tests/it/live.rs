@@ -409,3 +409,64 @@ fn numbered_call(gateway: &Gateway, label: &str, stream: bool) {
     let answer = connection.answer().unwrap();
     assert!(answer.status == 200 && answer.complete, "{label}: {} {}", answer.status, answer.text());
 }
+
+/// A `tokenizer.json` that makes one llm_token of each piece its `split` leaves.
+fn tokenizer(split: &Value) -> String {
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": split, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"},
+    })
+    .to_string()
+}
+
+/// How a call of three words, thirteen characters long, is counted: how, and to how many.
+fn counted(gateway: &Gateway) -> (String, u64) {
+    let body = json!({"model": CHAT_MODEL, "messages": [{"role": "user", "content": "one two three"}]});
+    let question = json!({"key_id": "acme-key", "body": body});
+    let answer = gateway.admin_post("/admin/v1/explain", &question).unwrap().json();
+    let demand = &answer["demand"];
+    let how = demand["counted"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    (how.to_owned(), demand["input_llm_tokens"].as_u64().unwrap())
+}
+
+#[test]
+fn tokenizers_file_is_followed_and_one_that_cannot_be_used_changes_nothing() {
+    let mock = provider();
+    let mut gateway = Gateway::prepare();
+    let file = gateway.dir().join("tokenizer.json");
+    let words = tokenizer(&json!({"type": "Whitespace"}));
+    let letters =
+        json!({"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": false});
+    fs::write(&file, words).unwrap();
+    let counted_by_file = config(&mock, 100)
+        .set("/models/0/tokenizer", json!(file))
+        .set("/models/0/input_count", json!("exact"))
+        .set("/models/0/framing", json!({"per_request": 0, "per_message": 0}));
+    gateway.configure(&counted_by_file);
+    gateway.start_again();
+    // It is made in the background.
+    wait_for(LIMIT, || (counted(&gateway) == ("exact".to_owned(), 3)).then_some(())).unwrap();
+
+    for gone in [true, false] {
+        if gone {
+            fs::remove_file(&file).unwrap();
+        } else {
+            fs::write(&file, "{\"model\": {\"type\": \"Unheard\"}}").unwrap();
+        }
+        wait_for(LIMIT, || (gauge(&gateway, "error") == 1).then_some(())).unwrap();
+        assert_eq!((gateway.generation(), counted(&gateway)), (1, ("exact".to_owned(), 3)));
+        let log = gateway.log();
+        let told = log.lines().any(|line| {
+            line.contains("models[0].tokenizer")
+                && line.contains("tokenizer.json")
+                && line.contains("is not taken")
+        });
+        assert!(told, "{log}");
+    }
+
+    fs::write(&file, tokenizer(&letters)).unwrap();
+    gateway.comes_to_generation(2);
+    assert_eq!((counted(&gateway), gauge(&gateway, "error")), (("exact".to_owned(), 13), 0));
+    assert_eq!(call(&gateway, "acme"), 200);
+}

@@ -93,6 +93,7 @@ impl Plan {
                     surfaces: Surfaces::of(Dialect::OpenAi),
                     targets: vec![target],
                     facts,
+                    counting: tollbook_admission::Counting::default(),
                 },
             )
         });

@@ -275,6 +275,10 @@ pub struct Calls {
     pub settle_queue_max: u32,
     /// Largest spool file; full, it closes hard limits.
     pub spool_max: Size,
+    /// Texts counted exactly at once, beside the calls; more are estimated.
+    pub count_jobs_max: u32,
+    /// Bytes of bodies counted exactly at once; those of a model with a `tokenizer` count ten times. More are estimated.
+    pub count_bytes_max: Size,
 }
 
 impl Default for Calls {
@@ -288,6 +292,8 @@ impl Default for Calls {
             settle_within: Span::from_secs(2),
             settle_queue_max: 16_384,
             spool_max: Size(256 << 20),
+            count_jobs_max: 2,
+            count_bytes_max: Size(16 << 20),
         }
     }
 }
@@ -433,6 +439,15 @@ pub struct Model {
     /// How its llm_tokens are counted before a provider has told; guessed from its name there if absent.
     #[serde(default)]
     pub vocabulary: Option<Vocabulary>,
+    /// How its input is counted at the door.
+    #[serde(default)]
+    pub input_count: InputCount,
+    /// A `tokenizer.json` (Hugging Face) that counts its text exactly, instead of the vocabulary's own.
+    #[serde(default)]
+    pub tokenizer: Option<PathBuf>,
+    /// llm_tokens that its chat template adds, where they are known; else the vocabulary's usual ones are taken.
+    #[serde(default)]
+    pub framing: Option<Framing>,
     /// Most llm_tokens of input and output together; usage above it is not believed.
     #[serde(default)]
     pub context: Option<u64>,
@@ -456,6 +471,32 @@ pub struct Model {
     /// The provider's own limits on us: pool limits, across tenants.
     #[serde(default)]
     pub limits: Vec<Limit>,
+}
+
+/// How the input of a call is counted before its provider has told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InputCount {
+    /// By a tokenizer, for every call; beyond the budget of `calls.count_jobs_max` and `calls.count_bytes_max` as
+    /// `learned`.
+    Exact,
+    /// By kinds of characters, corrected by what the provider reported of the key's earlier calls.
+    Learned,
+    /// As `learned`; exactly where a call comes within a tenth of what is left of a hard limit, or is refused by one.
+    #[default]
+    Auto,
+}
+
+/// llm_tokens of a chat template, around the text.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Framing {
+    /// Once per call.
+    pub per_request: Option<u64>,
+    /// For each message.
+    pub per_message: Option<u64>,
+    /// For each message with a `name`.
+    pub per_name: Option<u64>,
 }
 
 /// How llm_tokens are counted before a provider has told.

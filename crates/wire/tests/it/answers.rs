@@ -200,6 +200,65 @@ fn l09_a_messages_stream_stopped_at_a_limit_ends_as_max_tokens() {
     assert_eq!(got[0].1["message"]["usage"], json!({"input_tokens":0,"output_tokens":0}));
 }
 
+/// B069, in what we write ourselves: a message that we begin tells whole figures, of the input what was estimated.
+#[test]
+fn b069_a_message_that_is_begun_here_has_its_usage() {
+    let usage = StopUsage { input: 9, output: 7, asked: false };
+    let got = events(&stop_at_limit(Surface::Messages, relay_of(Surface::Messages, b"").meter(), usage));
+    let begun = &got[0].1["message"]["usage"];
+    assert_eq!((&begun["input_tokens"], begun["output_tokens"].is_u64()), (&json!(9), true), "{begun}");
+    let ended = got.iter().find(|(name, _)| name == "message_delta").unwrap();
+    assert_eq!(ended.1["usage"]["output_tokens"], 7);
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Object(members) => members.values().any(has_null),
+        _ => false,
+    }
+}
+
+/// B072, in what we write ourselves: every figure is a number, on every surface, whatever came before.
+#[test]
+fn b072_figures_of_our_own_ends_are_numbers_and_never_null() {
+    let created = r#"{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","created_at":5,"status":"in_progress","model":"m","usage":null}}"#;
+    let usage = StopUsage { input: 10, output: 4, asked: true };
+    for (surface, begun, names) in [
+        (
+            Surface::Responses,
+            named(&[("response.created", created)]),
+            ["input_tokens", "output_tokens", "total_tokens"],
+        ),
+        (
+            Surface::Chat,
+            sse(&[r#"{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}],"usage":null}"#]),
+            ["prompt_tokens", "completion_tokens", "total_tokens"],
+        ),
+        (
+            Surface::Completions,
+            sse(&[r#"{"id":"c","choices":[{"index":0,"text":"a"}],"usage":null}"#]),
+            ["prompt_tokens", "completion_tokens", "total_tokens"],
+        ),
+    ] {
+        for before in [&begun[..], b""] {
+            let got = events(&stop_at_limit(surface, relay_of(surface, before).meter(), usage));
+            let told = |event: &Value| {
+                [&event["response"]["usage"], &event["usage"]].into_iter().find(|u| u.is_object()).cloned()
+            };
+            let figures: Vec<Value> = got.iter().filter_map(|(_, event)| told(event)).collect();
+            assert_eq!(figures.len(), 1, "{surface:?}: {got:?}");
+            assert!(!has_null(&figures[0]), "{surface:?}: {figures:?}");
+            assert_eq!(
+                names.map(|name| figures[0][name].as_u64()),
+                [Some(10), Some(4), Some(14)],
+                "{surface:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_stopped_stream_reads_as_whole() {
     for (surface, begun) in [

@@ -83,6 +83,43 @@ async fn b097_of_two_caps_the_larger_is_held_on_every_surface() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b100_odd_caps_are_refused_before_any_hold_and_absent_ones_are_the_models() {
+    let response = || json!({ "model": "gpt", "input": "hi" });
+    let world =
+        World::start(Plan::with([quota(key(), Measure::OutputTokens, PeriodKind::Day, 100_000)])).await;
+    for (path, body, member) in [
+        (CHAT, ask("hi"), "max_tokens"),
+        (CHAT, ask("hi"), "max_completion_tokens"),
+        (RESPONSES, response(), "max_output_tokens"),
+        (MESSAGES, messages("hi"), "max_tokens"),
+    ] {
+        let before = (world.balance(0).await, world.up.calls().len());
+        for odd in [json!(-1), json!("100"), json!(1.5), json!([]), json!({}), json!(true)] {
+            let mut body = body.clone();
+            body[member] = odd;
+            let answer = world.post(path, &body).await;
+            assert_told(path, &answer, 400, "invalid_request_error");
+            assert!(answer.text().contains(member), "it is named: {}", answer.text());
+        }
+        assert_eq!((world.balance(0).await, world.up.calls().len()), before, "{path} {member}");
+    }
+    for (path, body, member) in
+        [(CHAT, ask("hi"), "max_tokens"), (RESPONSES, response(), "max_output_tokens")]
+    {
+        for (cap, held) in [(Some(json!(null)), 4_096), (None, 4_096), (Some(json!(0)), 1)] {
+            let world =
+                World::start(Plan::with([quota(key(), Measure::OutputTokens, PeriodKind::Day, 100_000)]))
+                    .await;
+            let mut body = body.clone();
+            if let Some(cap) = &cap {
+                body[member] = cap.clone();
+            }
+            assert_eq!(held_by(&world, path, &body).await, held, "{path} {cap:?}");
+        }
+    }
+}
+
 /// A picture of that many bytes, as text: the header of a PNG of 1024 × 768 and then anything.
 fn picture(bytes: usize) -> String {
     let header = "iVBORw0KGgoAAAANSUhEUgAABAAAAAMA";
@@ -133,6 +170,50 @@ async fn b101_inline_images_cost_a_flat_figure_on_every_surface() {
         text[said][0]["content"] = json!(data);
         let refused = world.post(path, &text).await;
         assert_eq!((refused.status.as_u16(), world.up.calls().len()), (413, 0), "{path}: text is text");
+    }
+}
+
+/// What a picture adds to a hold is the same wherever it lies: in a turn of the user, or in the result of a tool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b102_a_picture_in_the_result_of_a_tool_is_held_like_any_other() {
+    let data = picture(300_000);
+    let url = format!("data:image/png;base64,{data}");
+    let response = json!({ "type": "input_image", "image_url": url });
+    let message =
+        json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": data } });
+    let body = |path: &str, nested: bool, pictured: bool| {
+        let (mut parts, image) = match path {
+            RESPONSES => (vec![json!({ "type": "input_text", "text": "seen" })], &response),
+            _ => (vec![json!({ "type": "text", "text": "seen" })], &message),
+        };
+        parts.extend(pictured.then(|| image.clone()));
+        let said = match (path, nested) {
+            (RESPONSES, true) => json!([{ "type": "function_call_output", "call_id": "c", "output": parts }]),
+            (_, true) => {
+                let result = json!({ "type": "tool_result", "tool_use_id": "t", "content": parts });
+                json!([{ "role": "user", "content": [result] }])
+            }
+            (_, false) => json!([{ "role": "user", "content": parts }]),
+        };
+        match path {
+            RESPONSES => json!({ "model": "gpt", "max_output_tokens": 10, "input": said }),
+            _ => json!({ "model": "claude", "max_tokens": 10, "messages": said }),
+        }
+    };
+    for path in [RESPONSES, MESSAGES] {
+        let mut added = Vec::new();
+        for nested in [false, true] {
+            let mut held = Vec::new();
+            for pictured in [false, true] {
+                // A world for each: what was learned from one call changes the hold of the next.
+                let world = World::start(daily(50_000)).await;
+                held.push(held_by(&world, path, &body(path, nested, pictured)).await);
+            }
+            assert!(held[0] < 100, "the text alone: {held:?}");
+            added.push(held[1] - held[0]);
+        }
+        assert!((85..=6_250).contains(&added[0]), "{path}: {added:?}");
+        assert!((added[1] - added[0]).abs() <= 1, "{path}: rounding apart they are one: {added:?}");
     }
 }
 

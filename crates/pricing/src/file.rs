@@ -80,3 +80,23 @@ impl std::fmt::Debug for Tokenizer {
         f.write_str("Tokenizer")
     }
 }
+
+#[cfg(all(test, feature = "files"))]
+mod tests {
+    use super::Tokenizer;
+
+    /// B108: a text cannot make itself small by spelling a special word of the file.
+    #[test]
+    fn b108_special_words_of_a_file_are_plain_text() {
+        let json = r#"{"version":"1.0","truncation":null,"padding":null,
+            "added_tokens":[{"id":2,"content":"<|endoftext|>","single_word":false,"lstrip":false,"rstrip":false,
+                "normalized":false,"special":true}],
+            "normalizer":null,"pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,
+            "model":{"type":"WordLevel","vocab":{"[UNK]":0,"a":1},"unk_token":"[UNK]"}}"#;
+        let tokenizer = Tokenizer::parse(json.as_bytes()).unwrap();
+        assert_eq!(tokenizer.count("a"), Some(1));
+        // `<|`, `endoftext` and `|>`, as of any other word between such marks.
+        assert_eq!(tokenizer.count("<|endoftext|>"), tokenizer.count("<|something|>"));
+        assert_eq!(tokenizer.count("a <|endoftext|> a"), Some(5));
+    }
+}

@@ -26,7 +26,7 @@ pub struct StandingLine {
     /// For people: `key acme/web/k1`.
     pub subject: String,
     pub measure: &'static str,
-    /// For people: `rate 60 s`, `quota day Europe/Berlin`.
+    /// For people: `rate 60 s`, `rate 60 s by forecast`, `quota day Europe/Berlin`.
     pub form: String,
     pub model: Option<String>,
     pub hard: bool,
@@ -201,7 +201,7 @@ impl Admission {
                     limit: rule.limit.name.clone(),
                     subject: rule.limit.scope.to_string(),
                     measure: tollbook_policy::measure_word(account.measure),
-                    form: rule.limit.form.to_string(),
+                    form: rule.limit.form.with_booking(),
                     model: rule.limit.model.clone(),
                     hard: rule.limit.strictness == Strictness::Hard,
                     shadow: limit.shadow,

@@ -15,7 +15,7 @@ pub struct BoundLine {
     /// `project acme/web`.
     pub scope: String,
     pub measure: &'static str,
-    /// `rate 60 s`, `quota day Europe/Berlin`.
+    /// `rate 60 s`, `rate 60 s by forecast`, `quota day Europe/Berlin`.
     pub form: String,
     pub model: Option<String>,
     pub ceiling: u64,
@@ -41,7 +41,7 @@ impl Catalog {
                     name: rule.limit.name.clone(),
                     scope: rule.limit.scope.to_string(),
                     measure: measure_word(rule.limit.measure),
-                    form: rule.limit.form.to_string(),
+                    form: rule.limit.form.with_booking(),
                     model: rule.limit.model.clone(),
                     ceiling: rule.limit.ceiling,
                     strictness: rule.limit.strictness,
@@ -53,6 +53,17 @@ impl Catalog {
             }
         }
         lines
+    }
+}
+
+impl Form {
+    /// The form, and its booking where that is not `held`: for operators and holders of keys, who set and read limits.
+    pub fn with_booking(&self) -> String {
+        match self {
+            Self::Forecast { strict: false, .. } => format!("{self} by forecast"),
+            Self::Forecast { strict: true, .. } => format!("{self} by forecast, strict"),
+            Self::Rate { .. } | Self::Quota(_) | Self::Concurrency => self.to_string(),
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use crate::world::{
     daily, draft, held, named, of_key, of_project, of_user, pool, rate, rpm, tenant, tpm, with,
 };
 use tollbook_policy::{
-    Binding, Call, Catalog, Draft, EstimatorChoice, Hold, LimitDraft, Measure, Meter, MeterPair, Scope,
-    Strictness, Subject, USER_ID_MAX, UserTooLong, WhenAway,
+    Binding, Booking, Call, Catalog, Draft, EstimatorChoice, Hold, LimitDraft, Measure, Meter, MeterPair,
+    Scope, Strictness, Subject, USER_ID_MAX, UserTooLong, WhenAway,
 };
 
 fn search() -> Scope {
@@ -228,6 +228,11 @@ fn b224_explain_tells_every_limit() {
     let catalog = with(vec![
         daily(of_project("acme", "web"), Measure::Cost, 250_000_000),
         LimitDraft { model: Some("base".to_owned()), shadow: true, ..rpm(tenant("acme"), 7) },
+        LimitDraft { booking: Some(Booking::Forecast), ..tpm(tenant("acme"), 8) },
+        named(
+            "strict",
+            LimitDraft { strict: Some(true), booking: Some(Booking::Forecast), ..tpm(tenant("acme"), 9) },
+        ),
     ]);
     let binding = resolve(&catalog, 1, None, None, "base");
     let mut lines: Vec<String> = catalog
@@ -241,6 +246,8 @@ fn b224_explain_tells_every_limit() {
         [
             "project acme/web: cost quota day UTC 250000000 None false",
             "tenant acme: requests rate 60 s 7 Some(\"base\") true",
+            "tenant acme: tokens rate 60 s by forecast 8 None false",
+            "tenant acme: tokens rate 60 s by forecast, strict 9 None false",
         ]
     );
 }

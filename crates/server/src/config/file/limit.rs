@@ -57,7 +57,7 @@ pub struct Limit {
     /// Which llm_tokens count how much.
     #[serde(default)]
     pub meter: Option<Meter>,
-    /// Where the expected output comes from.
+    /// Where the expected output comes from; `forecast` where it is booked by forecast, else `ema`.
     #[serde(default)]
     pub estimator: Option<Estimator>,
     /// Count, but refuse nothing.

@@ -5,7 +5,9 @@
 //! and sends the difference between what it wants booked and what is booked. So an ended stream is removed by not being
 //! told of, and a flush costs a few additions per stream however long it runs.
 //! Invariant: `booked` is, second by second, what admissions and the batches that [`Share::flush`] made have written.
-//! A batch is given out until it is acknowledged, always under the same number; nothing new is sent before that.
+//! A batch is given out until it is acknowledged, always under the same number; nothing new is sent before that. Numbers
+//! begin at the engine time at which a share is made: an account remembers its gateway for longer than a share lives, and
+//! a share that is made anew must not be taken for a repeat.
 
 use crate::account::AccountId;
 use crate::book::Flow;
@@ -194,7 +196,7 @@ impl Share {
             coming: None,
             last,
             changed: last,
-            seq: 0,
+            seq: now,
             unacknowledged: None,
         }
     }
@@ -251,8 +253,10 @@ impl Share {
             }
         };
         add(amounts, from, first);
-        if to > from {
-            add(slopes, from + 1, rate);
+        // A slow one may have begun seconds ago: what it would have brought since then has passed.
+        let full = (from + 1).max(self.last);
+        if to >= full {
+            add(slopes, full, rate);
             add(slopes, to, -rate);
             add(amounts, to, last);
         }
@@ -278,10 +282,10 @@ impl Share {
                 let told = |cells: fn(&Coming) -> &[i64; CELLS]| {
                     coming.as_deref().and_then(|coming| cells(coming).get(at)).copied().unwrap_or(0)
                 };
-                rate += told(|coming| &coming.slopes);
-                wanted += rate + told(|coming| &coming.amounts);
+                rate = rate.saturating_add(told(|coming| &coming.slopes));
+                wanted = wanted.saturating_add(told(|coming| &coming.amounts).saturating_add(rate));
             }
-            let wanted = (wanted.max(0) + PARTS / 2) / PARTS;
+            let wanted = wanted.max(0).saturating_add(PARTS / 2) / PARTS;
             let Some(booked) = self.booked.get_mut(at) else { continue };
             deltas.push(wanted - *booked);
             *booked = wanted;
@@ -306,9 +310,10 @@ impl Share {
         }
     }
 
-    /// Nothing is booked that a window still sees, and no batch waits: the share can be forgotten, or used again.
+    /// Nothing is booked or has landed that a window still sees, and no batch waits: the share can be forgotten.
     pub fn is_clear(&self) -> bool {
-        self.unacknowledged.is_none() && self.booked.iter().all(|amount| *amount == 0)
+        let empty = |cells: &[i64; CELLS]| cells.iter().all(|amount| *amount == 0);
+        self.unacknowledged.is_none() && empty(&self.booked) && empty(&self.landed)
     }
 
     fn oldest(&self) -> u64 {

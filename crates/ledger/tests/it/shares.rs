@@ -231,11 +231,76 @@ fn a_batch_comes_again_until_it_is_acknowledged() {
     assert!(!share.is_clear());
     share.acknowledged(first.seq);
     let second = share.flush(START + 3 * SECOND, 7).expect("what waited");
-    assert_eq!((second.seq, second.base_second, &second.deltas[..]), (2, START / SECOND, &[9][..]));
+    assert_eq!(second.seq, first.seq + 1);
+    assert_eq!((second.base_second, &second.deltas[..]), (START / SECOND, &[9][..]));
     share.acknowledged(second.seq);
     assert!(!share.is_clear(), "nine are still in a window");
     assert_eq!(share.flush(START + 70 * SECOND, 7), None);
     assert!(share.is_clear());
+}
+
+#[test]
+fn a_share_made_anew_is_not_taken_for_a_repeat() {
+    let profile = Profile { ttft: 0, pace: 10_000 };
+    let mut world = World {
+        book: Book::new(),
+        log: Follower::default(),
+        share: Share::new(ACCOUNT, 60, START),
+        live: Vec::new(),
+        now: START,
+    };
+    // Calls that fail leave nothing, so the share is forgotten between them; the account remembers its gateway.
+    for id in 1..=3 {
+        let comes = START + u64::try_from(id).unwrap() * 10 * SECOND;
+        world.share = Share::new(ACCOUNT, 60, comes);
+        let fails = Truth {
+            comes,
+            ttft: SECOND,
+            pace: 10_000,
+            output: 0,
+            expected: 500,
+            planned: profile,
+            buffered: false,
+        };
+        world.admit(id, &fails);
+        world.flush(comes + 2 * SECOND);
+        assert!(world.share.is_clear());
+        assert_eq!(world.seconds().1.iter().sum::<u64>(), 0, "call {id} planned what it never brought");
+    }
+    assert_eq!(world.book.alarms().progress_repeated, 0);
+}
+
+#[test]
+fn what_landed_and_is_not_told_yet_keeps_a_share() {
+    let mut share = Share::new(ACCOUNT, 60, START);
+    assert!(share.is_clear());
+    share.land(START + SECOND, Ramp { from: START, to: START + SECOND, output: 9 }, 1000);
+    assert!(!share.is_clear());
+    let batch = share.flush(START + SECOND, 7).expect("it has landed");
+    share.acknowledged(batch.seq);
+    assert_eq!(share.flush(START + 70 * SECOND, 7), None);
+    assert!(share.is_clear());
+}
+
+#[test]
+fn a_slow_answer_in_one_piece_takes_nothing_from_its_neighbours() {
+    // One llm_token in two seconds: the one under way began two seconds before that of the flush.
+    let slow = Profile { ttft: 9 * SECOND / 10, pace: 2 * SECOND };
+    let mut share = Share::new(ACCOUNT, 60, START);
+    let now = START + 28 * SECOND / 10;
+    let mut told = |slow_ones: u64| {
+        for _ in 0..slow_ones {
+            let coming = Stream::admitted(START, slow, 20, 20).flush(now, Seen::Nothing).coming;
+            share.come(coming, 1000);
+        }
+        share.come(Ramp { from: now, to: now + 50 * SECOND, output: 5_000 }, 1000);
+        let batch = share.flush(now, 7).expect("something is coming");
+        share.acknowledged(batch.seq);
+        batch.deltas.iter().sum::<i64>()
+    };
+    let alone = told(0);
+    // The first of twenty is half made.
+    assert!((19 * 40..20 * 40).contains(&told(40)), "beside {alone}");
 }
 
 #[test]

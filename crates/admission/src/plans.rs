@@ -85,16 +85,24 @@ impl Plan {
         }
     }
 
-    /// The call has ended with so much output in all; the next flush takes back what is left of its plan.
-    pub(crate) fn end(&self, now: Micros, output: u64) {
-        for (planned, place) in &self.places {
-            let mut planned = lock(planned);
-            let Some(followed) = planned.streams.get_mut(*place).and_then(Option::take) else { continue };
-            planned.free.push(*place);
+    /// The call has ended with so much output in all; the next flush takes back what is left of its plan. Its places are
+    /// another call's from now on.
+    pub(crate) fn end(&mut self, now: Micros, output: u64) {
+        for (planned, place) in self.places.drain(..) {
+            let mut planned = lock(&planned);
+            let Some(followed) = planned.streams.get_mut(place).and_then(Option::take) else { continue };
+            planned.free.push(place);
             for ramp in followed.stream.end(now, followed.seen(), output) {
                 planned.share.land(now, ramp, followed.per_output);
             }
         }
+    }
+}
+
+/// A call that is dropped before it has a Ticket was never sent: what it has shown stands, the rest is taken back.
+impl Drop for Plan {
+    fn drop(&mut self) {
+        self.end(0, 0);
     }
 }
 
@@ -362,25 +370,24 @@ mod tests {
             let (reserve, receipt) = call(account);
             plans.admitted(Shard(0), &reserve, &receipt, true)
         };
-        let followed: Vec<Plan> = (0..2).map(admit).collect();
+        let mut followed: Vec<Plan> = (0..2).map(admit).collect();
         assert!(followed.iter().all(|plan| !plan.is_empty()));
-        assert!(!admit(1).is_empty(), "an account that is followed takes more calls");
+        let dropped = admit(1);
+        assert!(!dropped.is_empty(), "an account that is followed takes more calls");
         assert!(admit(2).is_empty());
         assert!(metrics.encode().contains("tollbook_plan_unfollowed_total 1"));
         // Everything has ended, and a minute later nothing of it is in a window.
-        for plan in &followed {
+        for plan in &mut followed {
             plan.end(time.now(), 0);
         }
         drop(followed);
+        drop(dropped);
         plans.flush().await;
         time.told(1_800_000_000_000_000 + 200_000_000);
         plans.flush().await;
         plans.flush().await;
-        assert_eq!(
-            plans.accounts.read().unwrap().len(),
-            1,
-            "the one whose call was dropped without an end stays"
-        );
+        let left = plans.accounts.read().unwrap().len();
+        assert_eq!(left, 0, "one whose call was dropped without an end is clear too");
         assert!(!admit(2).is_empty());
     }
 }

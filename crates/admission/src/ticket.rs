@@ -171,7 +171,7 @@ impl Ticket {
 
     /// Ends the call with what was seen of it.
     pub fn end(mut self, outcome: &Outcome) {
-        if let Some(open) = self.open.take() {
+        if let Some(mut open) = self.open.take() {
             open.end(outcome);
         }
     }
@@ -190,7 +190,7 @@ impl SentMark {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
         // Dropped without a word: the client left, or a task died. What was sent is paid for.
         let outcome =
             if open.live.is_sent() { Outcome::bare(Ending::ClientGone) } else { Outcome::never_sent() };
@@ -203,7 +203,7 @@ impl Open {
         (self.estimate.input(), self.estimate.demand.made(count_output(output, self.bound.facts())))
     }
 
-    fn end(&self, outcome: &Outcome) {
+    fn end(&mut self, outcome: &Outcome) {
         let never_sent = Outcome::never_sent();
         let outcome = if self.was_never_sent(outcome) { &never_sent } else { outcome };
         self.live.mark_ended();
@@ -231,14 +231,14 @@ impl Open {
     }
 
     /// Tells the plans what landed in all, and learns how the model streams.
-    fn end_plans(&self, charge: &Charge, outcome: &Outcome) {
+    fn end_plans(&mut self, charge: &Charge, outcome: &Outcome) {
         let landed = self.landed(charge);
         let now = self.admission.now();
-        for plan in [&self.plan, &self.pool_plan] {
-            plan.end(now, landed);
-        }
         if self.plan.is_empty() && self.pool_plan.is_empty() {
             return;
+        }
+        for plan in [&mut self.plan, &mut self.pool_plan] {
+            plan.end(now, landed);
         }
         let reported = matches!(charge, Charge::Settle(settle) if settle.figures == Source::Reported);
         if let Some(first) = outcome.first_output.filter(|_| reported) {

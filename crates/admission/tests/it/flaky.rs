@@ -21,6 +21,8 @@ pub(crate) enum Mood {
     LosesReplies = 2,
     /// Never answers.
     Silent = 3,
+    /// Reserves for the tenant, and never answers for its pool.
+    PoolSilent = 4,
 }
 
 pub(crate) struct Flaky {
@@ -58,6 +60,10 @@ impl Flaky {
 
 impl Engine for Flaky {
     fn reserve<'a>(&'a self, call: &'a ReserveCall) -> Answer<'a, Verdict> {
+        let silent = self.mood.load(Ordering::SeqCst) == Mood::PoolSilent as u8;
+        if silent && call.shard == tollbook_admission::shard("pool") {
+            return Box::pin(std::future::pending());
+        }
         self.pass(|| self.inner.reserve(call))
     }
     fn rebook<'a>(&'a self, call: &'a RebookCall) -> Answer<'a, Verdict> {

@@ -12,6 +12,7 @@
 mod counting;
 mod explain;
 mod flaky;
+mod plans;
 mod settling;
 mod streaming;
 mod world;

@@ -30,6 +30,7 @@ const BAR: usize = 30;
 
 pub(super) fn run(args: &Simulate, console: &mut Console<'_>) -> Result<(), Failure> {
     let plan = Plan::of(args)?;
+    check_files(args)?;
     let Some(ceiling) = plan.ceiling else {
         let Some(kind) = plan.made else { return Err(usage("give --limit N or --load X")) };
         let made = make::make(kind, micros(args.length), args.seed);
@@ -135,6 +136,25 @@ impl Plan {
             return Ok(vec![offer(&make::make(kind, micros(args.length), args.seed), &self.habits)]);
         }
         args.traces.iter().map(|path| Ok(offer(&read(path)?, &self.habits))).collect()
+    }
+}
+
+/// What is written must not go over a trace, nor over each other.
+fn check_files(args: &Simulate) -> Result<(), Failure> {
+    let same = |one: &Path, other: &Path| {
+        let real = |path: &Path| path.canonicalize().ok();
+        one == other || real(one).is_some_and(|one| real(other) == Some(one))
+    };
+    for file in args.decisions.iter().chain(&args.report) {
+        if args.traces.iter().any(|trace| same(trace, file)) {
+            return Err(usage(&format!("{} is a trace, it would be overwritten", file.display())));
+        }
+    }
+    match (&args.decisions, &args.report) {
+        (Some(decisions), Some(report)) if same(decisions, report) => {
+            Err(usage("--decisions and --report name the same file"))
+        }
+        _ => Ok(()),
     }
 }
 

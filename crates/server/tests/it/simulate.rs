@@ -153,3 +153,23 @@ fn an_output_that_cannot_be_written_is_one() {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
     assert!(text(&output.stderr).starts_with("tollbook: cannot write "), "{}", text(&output.stderr));
 }
+
+#[test]
+fn no_trace_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = made(&folder, "conv", "5m");
+    let before = std::fs::read(&trace).unwrap();
+    let trace = trace.to_str().unwrap();
+    let detour = folder.path().join(".").join("conv.csv");
+    for (option, file) in [("--report", trace), ("--decisions", trace), ("--report", detour.to_str().unwrap())] {
+        let output = simulate(&[trace, "--load", "2", option, file]);
+        assert_eq!(output.status.code(), Some(2), "{option}");
+        assert!(text(&output.stderr).ends_with("is a trace, it would be overwritten\n"), "{option}");
+    }
+    assert_eq!(std::fs::read(trace).unwrap(), before);
+    let file = folder.path().join("out");
+    let file = file.to_str().unwrap();
+    let output = simulate(&[trace, "--load", "2", "--report", file, "--decisions", file]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("name the same file"));
+}

@@ -36,6 +36,9 @@ const LAST_DRAIN: Duration = Duration::from_secs(10);
 /// One segment for each shard of the log, and the journal's file.
 const FIRST_START_MIB: u32 = 130;
 
+/// The journal's file in the data folder.
+pub(crate) const JOURNAL: &str = "journal.sqlite";
+
 /// For the process's own user alone.
 const DATA_DIR_MODE: u32 = 0o700;
 
@@ -114,7 +117,7 @@ impl Books {
             .mode(DATA_DIR_MODE)
             .create(data_dir)
             .with_context(|| format!("cannot make the folder {}", data_dir.display()))?;
-        let (book, journal) = (data_dir.join("book"), data_dir.join("journal.sqlite"));
+        let (book, journal) = (data_dir.join("book"), data_dir.join(JOURNAL));
         let store = async { SqliteStore::open(&journal).await.context("cannot open the journal") };
         let (engine, store) = tokio::try_join!(open_engine(&book, durability), store)?;
         let now = engine.balances(Shard(0), &[]).await.context("the book does not answer")?.now;

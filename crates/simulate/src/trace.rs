@@ -111,7 +111,7 @@ impl Trace {
 }
 
 /// A field as CSV writes it.
-pub(crate) fn quoted(field: &str) -> String {
+pub fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) || field.trim() != field {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {

@@ -3,16 +3,16 @@
 use sqlx::sqlite::SqliteRow;
 use tollbook_ledger::{AccountId, ReservationId};
 use tollbook_store::{
-    Answer, Appended, Entry, EntryPlace, Journal, Name, PAGE_MAX, Page, PostedSum, Side, Span, StoreError,
-    StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
+    Answer, Appended, CallPage, CallPlace, CallsQuery, Entry, EntryPlace, Journal, Name, PAGE_MAX, Page,
+    PostedSum, Side, Span, StoreError, StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
 };
 
 use crate::append::append;
 use crate::error::not_applied;
 use crate::line::stored;
 use crate::sql::{
-    ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, POSTED_SUM, POSTED_SUMS, TOTAL_LIST, USAGE_BY_POOL,
-    USAGE_BY_TENANT, USER_LIST,
+    CALL_LIST, ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, POSTED_SUM, POSTED_SUMS, TENANT_LIST,
+    TOTAL_LIST, USAGE_BY_POOL, USAGE_BY_TENANT, USER_LIST,
 };
 use crate::{SqliteStore, row};
 
@@ -153,6 +153,32 @@ impl Journal for SqliteStore {
                 .await
                 .map_err(not_applied)?;
             rows.iter().map(|row| row::name(row, "end_user")).collect::<Result<_, _>>().map_err(not_applied)
+        })
+    }
+
+    fn tenants<'a>(&'a self, after: &'a str, max: usize) -> Answer<'a, Vec<Name>> {
+        Box::pin(async move {
+            let query = sqlx::query(TENANT_LIST).bind(after).bind(rows_max(max.clamp(1, PAGE_MAX)));
+            let rows = query.fetch_all(&self.readers).await.map_err(not_applied)?;
+            rows.iter().map(|row| row::name(row, "tenant")).collect::<Result<_, _>>().map_err(not_applied)
+        })
+    }
+
+    fn calls<'a>(&'a self, query: &'a CallsQuery, after: CallPlace, max: usize) -> Answer<'a, CallPage> {
+        Box::pin(async move {
+            let max = max.clamp(1, PAGE_MAX);
+            let rows = sqlx::query(CALL_LIST)
+                .bind(&*query.tenant)
+                // A page begins where the last one ended, not where the first one did.
+                .bind(stored(query.admitted.from.max(after.admitted_at)))
+                .bind(stored(query.admitted.to))
+                .bind(stored(after.admitted_at))
+                .bind(after.number)
+                .bind(rows_max(max))
+                .fetch_all(&self.readers)
+                .await
+                .map_err(not_applied)?;
+            row::calls(&rows, max).map_err(not_applied)
         })
     }
 }

@@ -40,6 +40,12 @@ impl SqliteStore {
         Ok(Self { writer, readers, path: path.to_owned() })
     }
 
+    /// Opens a file that is there for questions alone, also while a gateway writes to it; every write fails.
+    pub async fn open_to_read(path: &Path) -> Result<Self, StoreError> {
+        let readers = open::open_to_read(path).await?;
+        Ok(Self { writer: readers.clone(), readers, path: path.to_owned() })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

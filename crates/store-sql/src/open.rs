@@ -45,6 +45,34 @@ pub(crate) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
     Ok((writer, readers))
 }
 
+/// Readers alone, of a file that is there and has this layout; nothing is written to it.
+pub(crate) async fn open_to_read(path: &Path) -> Result<SqlitePool, StoreError> {
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .create_if_missing(false)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("temp_store", "memory")
+        .pragma("query_only", "on");
+    let readers = connect(options).await?;
+    check_version(&readers).await?;
+    let mut connection = readers.acquire().await.map_err(not_applied)?;
+    let layout: i64 =
+        sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(not_applied)?;
+    let application: i64 =
+        sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await.map_err(not_applied)?;
+    drop(connection);
+    let known = MIGRATIONS.len();
+    let text = if application != APPLICATION_ID {
+        "the file holds another program's database".to_owned()
+    } else if usize::try_from(layout) != Ok(known) {
+        format!("the file has layout {layout}, this version reads {known}")
+    } else {
+        return Ok(readers);
+    };
+    Err(StoreError::not_applied(StoreErrorKind::Damaged(text)))
+}
+
 async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, StoreError> {
     let mut tries = 0;
     loop {

@@ -4,7 +4,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Type, sqlite::Sqlite};
 use tollbook_ledger::{AccountId, Posted, ReservationId, SubjectId};
 use tollbook_store::{
-    Day, Entry, EntryBody, EntryKey, EntryPlace, Name, Origin, PostedSum, Side, Total, Usage, UsageSum,
+    Call, CallPage, CallPlace, Day, Entry, EntryBody, EntryKey, EntryPlace, Name, Origin, PostedSum, Side,
+    Total, Usage, UsageSum,
 };
 
 use crate::line::PostedLine;
@@ -31,6 +32,20 @@ pub(crate) fn entry(row: &SqliteRow) -> Result<(EntryPlace, Entry)> {
     };
     let place = EntryPlace { ended_at: entry.ended_at, number: row.try_get("place")? };
     Ok((place, entry))
+}
+
+/// A page of calls from the rows of their entries, which stand together; the page is full at `max`.
+pub(crate) fn calls(rows: &[SqliteRow], max: usize) -> Result<CallPage> {
+    let entries = rows.iter().map(|row| Ok((call_place(row)?, entry(row)?.1))).collect::<Result<Vec<_>>>()?;
+    let (places, entries): (Vec<CallPlace>, Vec<Entry>) = entries.into_iter().unzip();
+    let calls: Vec<Call> =
+        entries.chunk_by(|one, other| one.reservation == other.reservation).filter_map(Call::of).collect();
+    let next = places.last().copied().filter(|_| calls.len() == max);
+    Ok(CallPage { calls, next })
+}
+
+fn call_place(row: &SqliteRow) -> Result<CallPlace> {
+    Ok(CallPlace { admitted_at: number(row, "call_admitted_at")?, number: row.try_get("call_place")? })
 }
 
 pub(crate) fn key(row: &SqliteRow) -> Result<EntryKey> {

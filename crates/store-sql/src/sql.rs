@@ -26,6 +26,8 @@ statements!(
     USAGE_BY_TENANT "usage_by_tenant",
     USAGE_BY_POOL "usage_by_pool",
     USER_LIST "user_list",
+    TENANT_LIST "tenant_list",
+    CALL_LIST "call_list",
     LIMIT_LIST "limit_list",
     LIMIT_INSERT "limit_insert",
 );

@@ -2,7 +2,7 @@
 
 use tollbook_ledger::{AccountId, Micros};
 
-use crate::{Answer, Entry, Name, Side, Usage};
+use crate::{Answer, CallPage, CallPlace, CallsQuery, Entry, Name, Side, Usage};
 
 /// Most entries one `append` takes.
 pub const BATCH_MAX: usize = 1024;
@@ -42,6 +42,11 @@ pub trait Journal: Send + Sync + 'static {
         after: &'a str,
         max: usize,
     ) -> Answer<'a, Vec<Name>>;
+    /// Tenants that have entries, in byte order, after a name, at most `max` or [`PAGE_MAX`].
+    fn tenants<'a>(&'a self, after: &'a str, max: usize) -> Answer<'a, Vec<Name>>;
+    /// A tenant's calls in the order of their admission, each as the sum of its entries, after a place, at most `max` or
+    /// [`PAGE_MAX`].
+    fn calls<'a>(&'a self, query: &'a CallsQuery, after: CallPlace, max: usize) -> Answer<'a, CallPage>;
 }
 
 /// What became of a batch.

@@ -6,6 +6,7 @@
 //! repeats them, which is harmless.
 //! Knows no driver and no SQL. JSON is known to `codec` and `encode` alone.
 
+mod calls;
 mod code;
 mod codec;
 mod encode;
@@ -18,6 +19,7 @@ mod money;
 use std::future::Future;
 use std::pin::Pin;
 
+pub use calls::{Call, CallPage, CallPlace, Calls, CallsQuery, READ_AHEAD};
 pub use codec::{BODY_MAX, CodecError};
 pub use entry::{
     Ending, Entry, EntryBody, EntryKey, Figures, Flags, Hold, LADDER_MAX, Lapse, Line, NAME_MAX, Name,

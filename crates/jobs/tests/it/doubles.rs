@@ -11,8 +11,8 @@ use tollbook_engine::{
 };
 use tollbook_ledger::{AccountId, Expired, Renewed, ReservationId, Settled};
 use tollbook_store::{
-    Answer, Appended, Entry, EntryKey, EntryPlace, Journal, Name, Page, PostedSum, Span, StoreError,
-    StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
+    Answer, Appended, CallPage, CallPlace, CallsQuery, Entry, EntryKey, EntryPlace, Journal, Name, Page,
+    PostedSum, Span, StoreError, StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
 };
 
 /// An engine of scripted shards: what is due, what has ended, what drifts. Verbs of calls are not its business.
@@ -242,6 +242,12 @@ impl Journal for Kept {
         none()
     }
     fn users<'a>(&'a self, _: &'a str, _: Span, _: &'a str, _: usize) -> Answer<'a, Vec<Name>> {
+        none()
+    }
+    fn tenants<'a>(&'a self, _: &'a str, _: usize) -> Answer<'a, Vec<Name>> {
+        none()
+    }
+    fn calls<'a>(&'a self, _: &'a CallsQuery, _: CallPlace, _: usize) -> Answer<'a, CallPage> {
         none()
     }
 }

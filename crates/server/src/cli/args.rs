@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 
 use crate::config::values::Span;
 
@@ -42,6 +45,11 @@ pub enum Command {
     },
     /// Ask a running gateway why a call is admitted or refused
     Explain(Explain),
+    /// Read what calls were charged
+    Journal {
+        #[command(subcommand)]
+        command: Journal,
+    },
     /// Replay a trace of calls against a limit, before it is in force
     Simulate(Simulate),
     /// Print the JSON Schema of the configuration file
@@ -173,11 +181,70 @@ pub struct Explain {
     pub json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum Journal {
+    /// Write the calls as a trace, which `tollbook simulate` reads
+    Export(JournalExport),
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A trace is CSV, plain or gzip. Its header names the columns, in any order: arrival_s (seconds
-since the start of the trace), input_tokens, output_tokens, and if known key (or session) and
-max_tokens. Lines are in the order of time.
+One line per call, in the order of admission, as CSV: arrival_s (seconds since the first call that
+is written), input_tokens, output_tokens, key, tenant, model, ended_s, figures. Corrections are
+summed into their call. figures says where the usage comes from: reported by the provider, metered,
+partial, unknown or expired (what was expected stands).
+
+Left out and counted: calls without usage, unbooked ones, and those that no trace can tell. A call
+that was refused at the door is not in the journal, so a trace tells what passed, not what was asked.
+The gateway may be running; what ended in the last seconds may not be there yet.
+
+TIME is 2026-03-01T12:00:00Z, 2026-03-01T12:00:00+01:00, 2026-03-01 (midnight, UTC), or so long ago: 7d, 12h.
+
+Examples:
+  tollbook journal export -c tollbook.yaml --since 7d -o calls.csv.gz
+  tollbook journal export -c tollbook.yaml --tenant acme | tollbook simulate - --limit 200000
+
+Exit codes:
+  0  it is written
+  1  it failed while running: no journal, no call to write, an output that cannot be written
+  2  the command line or the configuration is wrong")]
+pub struct JournalExport {
+    /// The configuration file, YAML or JSON; its `data_dir` holds the journal
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Calls admitted at this time or later
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub since: Option<Moment>,
+    /// Calls admitted before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub until: Option<Moment>,
+    /// Calls of this tenant
+    #[arg(long, value_name = "ID")]
+    pub tenant: Option<String>,
+    /// Calls of this model, as the configuration names it
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Where to write, compressed if the name ends in .gz; the standard output if absent
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print a summary as JSON
+    #[arg(long, requires = "output")]
+    pub json: bool,
+}
+
+/// A time, as the command line gives it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// Microseconds since 1970.
+    At(u64),
+    Ago(Duration),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A trace is CSV, plain or gzip; tollbook journal export writes one. Its header names the columns,
+in any order: arrival_s (seconds since the start of the trace), input_tokens, output_tokens, and if
+known key (or session) and max_tokens; others are passed over. Lines are in the order of time.
 
 A configuration is written as parts joined by commas; the options of the same names make one:
   booking=forecast | held
@@ -269,4 +336,43 @@ pub struct Simulate {
 
 fn time(text: &str) -> Result<Duration, String> {
     Span::parse(text).map(|span| span.0).ok_or_else(|| "write a number and its unit, as 10s or 5m".to_owned())
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    if let Some(span) = Span::parse(text) {
+        return Ok(Moment::Ago(span.0));
+    }
+    let midnight =
+        || text.parse::<Date>().ok()?.to_zoned_datetime(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    // A time without a zone would be read as a date, and its hours passed over.
+    let is_date = !text.contains([':', 'T', 't', ' ']);
+    let at = if is_date { midnight() } else { text.parse::<Timestamp>().ok() };
+    at.and_then(|at| u64::try_from(at.as_microsecond()).ok())
+        .map(Moment::At)
+        .ok_or_else(|| "write 2026-03-01T12:00:00Z, 2026-03-01, or a time from now as 12h or 7d".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        const NOON: u64 = 1_772_366_400_000_000;
+        let hours = |n: u64| n * 3_600_000_000;
+        for (text, want) in [
+            ("7d", Moment::Ago(Duration::from_hours(168))),
+            ("1h30m", Moment::Ago(Duration::from_mins(90))),
+            ("2026-03-01T12:00:00Z", Moment::At(NOON)),
+            ("2026-03-01T12:00:00+01:00", Moment::At(NOON - hours(1))),
+            ("2026-03-01 12:00:00.5Z", Moment::At(NOON + 500_000)),
+            ("2026-03-01", Moment::At(NOON - hours(12))),
+            ("1970-01-01", Moment::At(0)),
+        ] {
+            assert_eq!(moment(text), Ok(want), "{text}");
+        }
+        for text in ["", "now", "7", "-7d", "2026-03-01T12:00:00", "2026-02-30", "1969-12-31", "12:00"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
+    }
 }

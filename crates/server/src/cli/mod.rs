@@ -7,6 +7,7 @@ mod args;
 mod check;
 mod demo;
 mod explain;
+mod journal;
 mod keys;
 mod serve;
 mod simulate;
@@ -19,7 +20,7 @@ use clap::Parser;
 use tollbook_telemetry::{LabelDoc, MetricDoc, MetricKind, Metrics};
 
 pub use args::Cli;
-use args::{Command, Keys};
+use args::{Command, Journal, Keys};
 
 use crate::{config, errors};
 
@@ -97,6 +98,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, console),
         Command::Demo(args) => demo::run(&args, console),
         Command::Explain(args) => explain::run(&args, console),
+        Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
         Command::Simulate(args) => simulate::run(&args, console),
         Command::MetricsList => json(console, &metrics()),
         Command::ErrorsList => json(console, &errors::list()),

@@ -24,7 +24,7 @@ use std::path::Path;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
-pub use setup::{Admin, Setup, api_key_hash, load, load_text, load_whole};
+pub use setup::{Admin, Setup, api_key_hash, data_dir, load, load_text, load_whole};
 
 pub use tokenizers::Look;
 pub use traces::Traces;

@@ -10,7 +10,7 @@ use tollbook_admission::{ApiKeyHash, Settings, Snapshot, TokenizerFile};
 use tollbook_gateway as gateway;
 
 use super::environment::Lookup;
-use super::file::{Durability, File, Log};
+use super::file::{Durability, File, Log, default_data_dir};
 use super::mistakes::Mistakes;
 use super::problem::LoadError;
 use super::tokenizers::{Look, Tokenizers};
@@ -138,6 +138,18 @@ pub fn api_key_hash(path: &Path, lookup: Lookup<'_>) -> Result<ApiKeyHash, LoadE
     let mut mistakes = Mistakes::default();
     let hash = pepper.hash(&mut mistakes, path.parent().unwrap_or(Path::new("")));
     if mistakes.0.is_empty() { Ok(hash) } else { Err(LoadError::Invalid(source.report(mistakes.0))) }
+}
+
+/// Where a file keeps the book and the journal; nothing else of it is looked at.
+pub fn data_dir(path: &Path, lookup: Lookup<'_>) -> Result<PathBuf, LoadError> {
+    let (kept, _): (Kept, _) = read_fields(path, &["data_dir"], lookup)?;
+    Ok(path.parent().unwrap_or(Path::new("")).join(kept.data_dir))
+}
+
+#[derive(Deserialize)]
+struct Kept {
+    #[serde(default = "default_data_dir")]
+    data_dir: PathBuf,
 }
 
 /// What the hash of keys depends on.

@@ -12,6 +12,7 @@ mod config;
 mod counting;
 mod demo;
 mod domain;
+mod journal;
 mod process;
 mod program;
 mod serve;

@@ -161,7 +161,9 @@ fn no_trace_is_overwritten() {
     let before = std::fs::read(&trace).unwrap();
     let trace = trace.to_str().unwrap();
     let detour = folder.path().join(".").join("conv.csv");
-    for (option, file) in [("--report", trace), ("--decisions", trace), ("--report", detour.to_str().unwrap())] {
+    for (option, file) in
+        [("--report", trace), ("--decisions", trace), ("--report", detour.to_str().unwrap())]
+    {
         let output = simulate(&[trace, "--load", "2", option, file]);
         assert_eq!(output.status.code(), Some(2), "{option}");
         assert!(text(&output.stderr).ends_with("is a trace, it would be overwritten\n"), "{option}");

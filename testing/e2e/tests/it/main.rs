@@ -12,6 +12,7 @@ mod changed_file;
 mod command_line;
 mod endings;
 mod forecast;
+mod journal_export;
 mod kills;
 mod live;
 mod sdk_and_provider;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollbook_engine::ledger::{AccountId, ReservationId};
 use tollbook_store::{
-    Answer, Appended, Entry, EntryKey, EntryPlace, Journal, Name, Origin, Page, PostedSum, Side, Span,
-    StoreError, StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
+    Answer, Appended, CallPage, CallPlace, CallsQuery, Entry, EntryKey, EntryPlace, Journal, Name, Origin,
+    Page, PostedSum, Side, Span, StoreError, StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
 };
 
 use crate::stats::Stats;
@@ -134,6 +134,14 @@ impl Journal for Kept {
     }
 
     fn users<'a>(&'a self, _: &'a str, _: Span, _: &'a str, _: usize) -> Answer<'a, Vec<Name>> {
+        none()
+    }
+
+    fn tenants<'a>(&'a self, _: &'a str, _: usize) -> Answer<'a, Vec<Name>> {
+        none()
+    }
+
+    fn calls<'a>(&'a self, _: &'a CallsQuery, _: CallPlace, _: usize) -> Answer<'a, CallPage> {
         none()
     }
 }

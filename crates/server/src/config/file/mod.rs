@@ -91,7 +91,7 @@ fn default_listen() -> String {
     "127.0.0.1:8080".to_owned()
 }
 
-fn default_data_dir() -> PathBuf {
+pub(super) fn default_data_dir() -> PathBuf {
     PathBuf::from("./tollbook-data")
 }
 

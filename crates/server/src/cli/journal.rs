@@ -1,0 +1,374 @@
+//! `tollbook journal export`: the journal's calls as a trace, which `tollbook simulate` reads.
+//!
+//! Invariants: the journal is opened to read only; every line that is written is one that a trace may have; what is left
+//! out is counted. A file appears whole or not at all, a pipe gets lines as they are read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, anyhow};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tollbook_ledger::Micros;
+use tollbook_ledger::units::SECOND;
+use tollbook_simulate::trace::{ARRIVAL_MAX_S, CALLS_MAX, KEYS_MAX, LLM_TOKENS_MAX, quoted};
+use tollbook_store::{Call, Calls, Name, Span};
+use tollbook_store_sql::SqliteStore;
+
+use super::args::{JournalExport, Moment};
+use super::{Console, Failure, environment};
+use crate::config;
+use crate::run::JOURNAL;
+use crate::text::grouped;
+
+const HEADER: &str = "arrival_s,input_tokens,output_tokens,key,tenant,model,ended_s,figures\n";
+/// Exports that end sooner show no progress.
+const QUIET: Duration = Duration::from_secs(1);
+const REDRAW: Duration = Duration::from_millis(100);
+
+pub(super) fn export(args: &JournalExport, console: &mut Console<'_>) -> Result<(), Failure> {
+    let admitted = span(args)?;
+    let path = config::data_dir(&args.config, &environment)?.join(JOURNAL);
+    let mut export = Export::new(args, admitted);
+    let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
+    if args.json && output.is_none() {
+        return Err(Failure::Usage("tollbook journal export: --json needs a file for the calls".to_owned()));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(to) = output {
+        let mut file = Whole::new(to).with_context(|| cannot_write(to))?;
+        runtime.block_on(export.read(&path, &mut file.out))?;
+        file.keep().with_context(|| cannot_write(to))?;
+    } else {
+        let mut out = BufWriter::new(&mut *console.out);
+        runtime.block_on(export.read(&path, &mut out))?;
+        out.flush()?;
+    }
+    if args.json {
+        return super::json(console, &export.told.json(output));
+    }
+    console.err.write_all(export.told.text().as_bytes())?;
+    Ok(())
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+/// The times of admission that are asked for.
+fn span(args: &JournalExport) -> Result<Span, Failure> {
+    let now = now();
+    let at = |moment: Moment| match moment {
+        Moment::At(micros) => micros,
+        Moment::Ago(time) => now.saturating_sub(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+    };
+    let span = Span { from: args.since.map_or(0, at), to: args.until.map_or(u64::MAX, at) };
+    if span.from >= span.to {
+        return Err(Failure::Usage("tollbook journal export: --since must be before --until".to_owned()));
+    }
+    Ok(span)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a time ago counts from the wall clock, as the journal does")]
+fn now() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What is asked for, and what was found so far.
+struct Export {
+    admitted: Span,
+    tenant: Option<Name>,
+    model: Option<String>,
+    told: Told,
+    progress: Progress,
+}
+
+impl Export {
+    fn new(args: &JournalExport, admitted: Span) -> Self {
+        let (tenant, model) = (args.tenant.as_deref().map(Name::from), args.model.clone());
+        Self { admitted, tenant, model, told: Told::default(), progress: Progress::new() }
+    }
+
+    /// Writes every call; the header comes with the first.
+    async fn read(&mut self, path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+        if !path.exists() {
+            let what = "there is no journal at";
+            return Err(Failure::Run(anyhow!("{what} {}; a gateway makes it at its start", path.display())));
+        }
+        let store = SqliteStore::open_to_read(path).await;
+        let store = store.with_context(|| format!("cannot open the journal {}", path.display()))?;
+        let written = self.write(&store, out).await;
+        self.progress.clear();
+        store.close().await;
+        written?;
+        if self.told.calls == 0 {
+            let left_out = self.told.left_out.text().map(|text| format!("; {text}")).unwrap_or_default();
+            return Err(Failure::Run(anyhow!("the journal has no call to write{left_out}")));
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, store: &SqliteStore, out: &mut dyn Write) -> Result<(), Failure> {
+        const CANNOT: &str = "cannot read the journal";
+        let mut calls = Calls::open(store, self.tenant.clone(), self.admitted).await.context(CANNOT)?;
+        while let Some(call) = calls.next().await.context(CANNOT)? {
+            if self.model.as_ref().is_some_and(|model| **model != *call.model_used) {
+                continue;
+            }
+            if let Some(line) = self.told.take(&call) {
+                out.write_all(line.as_bytes()).context("cannot write the calls")?;
+            }
+            self.progress.at(&self.told);
+        }
+        Ok(())
+    }
+}
+
+/// What was written, and what was not.
+#[derive(Default)]
+struct Told {
+    calls: usize,
+    first: Micros,
+    last: Micros,
+    input: u64,
+    output: u64,
+    /// At most one more than a trace may have.
+    keys: BTreeSet<Name>,
+    figures: BTreeMap<&'static str, usize>,
+    left_out: LeftOut,
+}
+
+#[derive(Default)]
+struct LeftOut {
+    without_usage: usize,
+    unbooked: usize,
+    /// Without a time of admission, or with amounts that a trace cannot have.
+    untellable: usize,
+}
+
+impl Told {
+    /// The call's line, and before the first the header; `None` if the call is left out.
+    fn take(&mut self, call: &Call) -> Option<String> {
+        if call.is_unbooked {
+            self.left_out.unbooked += 1;
+            return None;
+        }
+        if !call.has_usage() {
+            self.left_out.without_usage += 1;
+            return None;
+        }
+        let amount = |amount: i64| u64::try_from(amount).ok().filter(|amount| *amount <= LLM_TOKENS_MAX);
+        let amounts = amount(call.usage.input).zip(amount(call.usage.output));
+        let Some((input, output)) = amounts.filter(|_| call.admitted_at > 0) else {
+            self.left_out.untellable += 1;
+            return None;
+        };
+        let header = if self.calls == 0 { HEADER } else { "" };
+        self.first = if self.calls == 0 { call.admitted_at } else { self.first };
+        self.last = call.admitted_at;
+        self.calls += 1;
+        self.input = self.input.saturating_add(input);
+        self.output = self.output.saturating_add(output);
+        if self.keys.len() <= KEYS_MAX {
+            self.keys.insert(Name::clone(&call.key));
+        }
+        *self.figures.entry(call.figures.word()).or_default() += 1;
+        Some(format!(
+            "{header}{},{input},{output},{},{},{},{},{}\n",
+            seconds(call.admitted_at.saturating_sub(self.first)),
+            quoted(&call.key),
+            quoted(&call.tenant),
+            quoted(&call.model_used),
+            seconds(call.ended_at.saturating_sub(self.first)),
+            call.figures.word(),
+        ))
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "calls {}, keys {}, llm_tokens of input {} and of output {}, admitted from {} to {}\n",
+            people(self.calls),
+            people(self.keys.len()),
+            grouped(self.input.into()),
+            grouped(self.output.into()),
+            moment(self.first),
+            moment(self.last),
+        );
+        let left_out = self.left_out.text().map(|left_out| format!("{left_out}\n"));
+        text.extend(left_out);
+        text.extend(self.too_much().map(|too_much| format!("{too_much}\n")));
+        text
+    }
+
+    /// Why `tollbook simulate` would refuse the whole.
+    fn too_much(&self) -> Option<String> {
+        let days = ARRIVAL_MAX_S / 86_400;
+        let is_long = self.last.saturating_sub(self.first) >= (ARRIVAL_MAX_S + 1) * SECOND;
+        (is_long || self.calls > CALLS_MAX || self.keys.len() > KEYS_MAX).then(|| {
+            format!(
+                "tollbook simulate takes at most {days} days, {} calls and {} keys: narrow it with --since and --until",
+                people(CALLS_MAX),
+                people(KEYS_MAX)
+            )
+        })
+    }
+
+    fn json(&self, file: Option<&Path>) -> Value {
+        let left_out = &self.left_out;
+        json!({
+            "file": file,
+            "calls": self.calls,
+            "keys": self.keys.len(),
+            "input_tokens": self.input,
+            "output_tokens": self.output,
+            "admitted_first": moment(self.first),
+            "admitted_last": moment(self.last),
+            "figures": self.figures,
+            "left_out": {
+                "without_usage": left_out.without_usage,
+                "unbooked": left_out.unbooked,
+                "untellable": left_out.untellable,
+            },
+            "warning": self.too_much(),
+        })
+    }
+}
+
+impl LeftOut {
+    /// `None` where nothing was.
+    fn text(&self) -> Option<String> {
+        let all = self.without_usage + self.unbooked + self.untellable;
+        (all > 0).then(|| {
+            format!(
+                "left out: without usage {}, unbooked {}, untellable {}",
+                people(self.without_usage),
+                people(self.unbooked),
+                people(self.untellable)
+            )
+        })
+    }
+}
+
+fn people(count: usize) -> String {
+    grouped(i128::try_from(count).unwrap_or(i128::MAX))
+}
+
+fn seconds(micros: Micros) -> String {
+    format!("{}.{:06}", micros / SECOND, micros % SECOND)
+}
+
+/// To the second, UTC.
+fn moment(at: Micros) -> String {
+    let second = i64::try_from(at / SECOND).ok().and_then(|second| Timestamp::from_second(second).ok());
+    second.map(|second| second.to_string()).unwrap_or_default()
+}
+
+/// A file under another name until it is whole. What is no regular file, as a pipe, is written in place.
+struct Whole {
+    out: Sink,
+    /// Where it is, and where it belongs.
+    beside: Option<(PathBuf, PathBuf)>,
+}
+
+enum Sink {
+    Plain(BufWriter<File>),
+    Gzip(GzEncoder<BufWriter<File>>),
+}
+
+impl Whole {
+    fn new(path: &Path) -> io::Result<Self> {
+        let in_place = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let beside = (!in_place).then(|| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".new");
+            (PathBuf::from(name), path.to_owned())
+        });
+        let file = match &beside {
+            Some((beside, _)) => File::create(beside)?,
+            None => File::options().write(true).open(path)?,
+        };
+        let file = BufWriter::new(file);
+        let is_gzip = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
+        let out = if is_gzip {
+            Sink::Gzip(GzEncoder::new(file, Compression::default()))
+        } else {
+            Sink::Plain(file)
+        };
+        Ok(Self { out, beside })
+    }
+
+    fn keep(mut self) -> io::Result<()> {
+        match &mut self.out {
+            Sink::Plain(file) => file.flush()?,
+            Sink::Gzip(file) => {
+                file.try_finish()?;
+                file.get_mut().flush()?;
+            }
+        }
+        if let Some((beside, path)) = &self.beside {
+            std::fs::rename(beside, path)?;
+        }
+        self.beside = None;
+        Ok(())
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if let Some((beside, _)) = &self.beside {
+            let _ = std::fs::remove_file(beside);
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.write(bytes),
+            Self::Gzip(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(file) => file.flush(),
+            Self::Gzip(file) => file.flush(),
+        }
+    }
+}
+
+/// How far it is, drawn in one line of a terminal once it takes long.
+struct Progress {
+    started: Instant,
+    drawn: Option<Instant>,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { started: Instant::now(), drawn: None, terminal: io::stderr().is_terminal() }
+    }
+
+    fn at(&mut self, told: &Told) {
+        if !self.terminal {
+            return;
+        }
+        let due = self.started.elapsed() > QUIET && self.drawn.is_none_or(|drawn| drawn.elapsed() > REDRAW);
+        if due {
+            self.drawn = Some(Instant::now());
+            let _ = write!(io::stderr(), "\r{} calls, up to {}", people(told.calls), moment(told.last));
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.drawn.take().is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

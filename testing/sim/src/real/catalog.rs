@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tollbook_admission::{ApiKeyHash, ModelPlan, Snapshot, Target};
 use tollbook_engine_suite::random::Random;
 use tollbook_policy::{
-    Catalog, Draft, Hold, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Project, Scope,
-    Secret, ShapeDraft, Strictness, Subject, Tenant, Weights,
+    Booking, Catalog, Draft, Hold, Key, LimitDraft, Measure, MeterPair, Model, PeriodKind, Pool, Project,
+    Scope, Secret, ShapeDraft, Strictness, Subject, Tenant, Weights,
 };
 use tollbook_pricing::{ModelFacts, Price, PriceBook, PriceDraft, RatesDraft};
 use tollbook_wire::{Dialect, Surfaces};
@@ -164,5 +164,9 @@ fn limit(random: &mut Random) -> LimitDraft {
     draft.hold = *random.of(&[None, None, Some(Hold::Expected), Some(Hold::Worst)]);
     draft.shadow = random.one_in(8);
     draft.count_denied = random.one_in(10);
+    // The auditor keeps books of holds; plans are audited by the ledger's model.
+    let rates = matches!(draft.shape, ShapeDraft::Rate { .. });
+    let llm_tokens = matches!(measure, Measure::Tokens | Measure::InputTokens | Measure::OutputTokens);
+    draft.booking = (rates && llm_tokens).then_some(Booking::Held);
     draft
 }

@@ -75,6 +75,14 @@ pub fn forecast(name: &str, ceiling: u64) -> L {
     L::new(name, Measure::Tokens, shape, Periods::None, ceiling, false).demand(0)
 }
 
+impl L {
+    /// A forecast account whose oldest second counts whole.
+    pub fn strict(mut self) -> Self {
+        self.leg.shape = Shape::Forecast { window: 60, strict: true };
+        self
+    }
+}
+
 /// A daily quota, hard: the worst case is held, an expiry charges.
 pub fn daily(name: &str, measure: Measure, ceiling: u64, demand: u64) -> L {
     let mut leg = L::new(name, measure, Shape::Quota, Periods::None, ceiling, true).demand(demand);

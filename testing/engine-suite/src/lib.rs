@@ -137,6 +137,7 @@ macro_rules! engine_suite {
             every_reply_carries_the_engine_time
         );
         $crate::engine_suite_cases!($factory, plans:
+            l01_a_strict_window_keeps_the_door_second
             l04_settle_corrects_the_input_in_its_second
             l05_output_is_planned_into_its_seconds
             l06_l07_input_goes_back_unless_it_was_sent

@@ -62,6 +62,27 @@ pub fn l14_a_plan_in_the_way_is_a_firm_wait(factory: Factory) {
     );
 }
 
+/// A window that counts its oldest second whole has the input in it for one second more: with it comes what is planned
+/// for the last one.
+pub fn l01_a_strict_window_keeps_the_door_second(factory: Factory) {
+    let late = Profile { ttft: 60 * S, pace: 1_000 };
+    let asks = |id, input, output| {
+        let leg = forecast("k:plan", 1_000).demand(input).output(output).expecting(output);
+        call(id, [leg.strict()]).profile(late)
+    };
+    check(
+        factory,
+        vec![
+            (0, Do::Reserve(asks(1, 100, 300)), Want::Admit),
+            // All of the output comes in the second after the minute.
+            (0, Do::Reserve(asks(2, 592, 0)), Want::Firm(0, 61 * S)),
+            (0, Do::Reserve(asks(2, 591, 0)), Want::Admit),
+            book(60 * S, 991, 0),
+            book(61 * S, 300, 0),
+        ],
+    );
+}
+
 /// A call as large as the limit runs on an empty account; the estimate gives way, the input never does.
 pub fn l15_the_estimate_gives_way_to_the_limit(factory: Factory) {
     let large = |id, input| call(id, [tok(input, 400)]).profile(EVEN);

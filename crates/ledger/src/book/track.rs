@@ -168,7 +168,7 @@ impl Track {
         for step in 0..LOOKS {
             let oldest = amount(moved + step);
             let inside = if self.strict { oldest } else { part(oldest, left).max(least(sum, oldest)) };
-            let added = flow.within(step, window);
+            let added = flow.within(step, window, self.strict);
             if !each(step, sum + inside, added) {
                 return false;
             }
@@ -441,11 +441,12 @@ impl Flow {
         self.by.iter().zip(before).map(|(by, before)| by - before)
     }
 
-    /// What the call adds to the window that ends `step` seconds from now.
+    /// What the call adds to the window that ends `step` seconds from now; with its oldest second `whole`, the input stays
+    /// for one more.
     #[inline]
-    fn within(&self, step: usize, window: usize) -> u64 {
+    fn within(&self, step: usize, window: usize, whole: bool) -> u64 {
         let by = |index: Option<usize>| index.and_then(|index| self.by.get(index)).copied().unwrap_or(0);
-        let input = if step < window { self.input } else { 0 };
+        let input = if step < window + usize::from(whole) { self.input } else { 0 };
         input + (by(Some(step)) - by(step.checked_sub(window + 1)))
     }
 }

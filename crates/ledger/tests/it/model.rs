@@ -159,7 +159,9 @@ impl Model {
         let peak = (0..=60).map(|ahead| {
             let landed = |ahead: u64| landed(leg, now, profile, output, now / SECOND + ahead);
             let before = (ahead > u64::from(window)).then(|| landed(ahead - u64::from(window) - 1));
-            let input = if ahead < u64::from(window) { leg.base.div_ceil(1000) } else { 0 };
+            // A strict window sees its oldest second whole.
+            let input =
+                if ahead < u64::from(window) + u64::from(strict) { leg.base.div_ceil(1000) } else { 0 };
             let added = i64::try_from(input + landed(ahead) - before.unwrap_or(0)).unwrap();
             self.window(leg.account, now, ahead, (window, strict)) + added
         });

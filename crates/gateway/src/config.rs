@@ -178,9 +178,10 @@ impl Default for Bounds {
 pub struct Timeouts {
     /// What comes before the first request: the PROXY header, the TLS handshake.
     pub handshake: Duration,
-    /// A client's request head, from its first byte or from the end of the answer before it.
+    /// A client's request head: the first one of a connection from its beginning, each further one from its first byte.
     pub head: Duration,
-    /// An HTTP/2 connection without a stream.
+    /// A connection without a call. Longer than a load balancer keeps one unused (60 s is common): of two that end a
+    /// connection at the same moment one sends a request into nothing.
     pub idle: Duration,
     /// Silence while a request body arrives.
     pub body_silence: Duration,
@@ -199,7 +200,7 @@ impl Default for Timeouts {
         Self {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
-            idle: Duration::from_secs(60),
+            idle: Duration::from_secs(75),
             body_silence: Duration::from_secs(30),
             write_stall: Duration::from_secs(30),
             keepalive: Duration::from_secs(15),

@@ -32,7 +32,7 @@ use crate::pace::Pace;
 use crate::peer::is_trusted;
 use crate::prefixed::Prefixed;
 use crate::proxy_protocol;
-use crate::screen::{HeadBounds, Screen};
+use crate::screen::{HeadBounds, Heads, Screen};
 use crate::stall::StallGuard;
 use crate::tls::{Tls, chose_http2};
 
@@ -211,7 +211,8 @@ async fn first<S, H, F>(
     H: Fn(IpAddr, Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<OutBody>> + Send + 'static,
 {
-    let heads = HeadBounds { bytes: front.bounds.head_max, lines: front.bounds.headers_max };
+    let bounds = HeadBounds { bytes: front.bounds.head_max, lines: front.bounds.headers_max };
+    let heads = Heads { bounds, patience: front.timeouts.head, share: front.heads.share() };
     metrics.connections_accepted.inc((labels::Protocol::Http1,));
     let service = service_fn(move |request| {
         let answer = handler(peer, request);
@@ -219,10 +220,11 @@ async fn first<S, H, F>(
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(front.timeouts.head)
+        // The screen waits for heads that have begun; this is the time without any.
+        .header_read_timeout(front.timeouts.idle)
         .max_headers(front.bounds.headers_max.saturating_add(8))
         .max_buf_size(front.bounds.head_max.max(8192).saturating_add(1024))
-        .serve_connection(TokioIo::new(Screen::new(stream, heads, front.heads.share())), service);
+        .serve_connection(TokioIo::new(Screen::new(stream, heads)), service);
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

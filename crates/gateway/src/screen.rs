@@ -6,13 +6,17 @@
 //! unfinished head is held, within its bound and that of all connections together; bodies are counted, not copied.
 //! A head that is refused is replaced by a request of our own for `PATH`, so that the refusal is an answer like any
 //! other: JSON, in its turn, and the last on its connection. A chunked body that is malformed fails for its reader.
+//! A head that has begun and does not end in time fails the connection; so does a first one that does not begin.
 
+use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use crate::budget::{Budget, Share};
 use crate::prefixed::{Prefixed, writes_through};
@@ -80,6 +84,16 @@ pub struct HeadBounds {
     pub lines: usize,
 }
 
+/// What the heads of a connection are held to.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    pub(crate) bounds: HeadBounds,
+    /// The first one from the connection's beginning, each further one from its first byte.
+    pub(crate) patience: Duration,
+    /// What an unfinished one takes above `HEAD_FREE`, of the bound on all connections.
+    pub(crate) share: Share,
+}
+
 /// Why the head that this request stands for was refused, if it does: for a listener that tells it in its own words.
 pub fn refused_head<B>(request: &http::Request<B>) -> Option<&'static str> {
     if request.uri().path() != PATH {
@@ -94,12 +108,14 @@ pub fn refused_head<B>(request: &http::Request<B>) -> Option<&'static str> {
 pub struct Screen<S> {
     /// What was decided on and is to be handed out lies ahead of it.
     stream: Prefixed<S>,
-    bounds: HeadBounds,
+    heads: Heads,
     state: State,
     /// An unfinished head.
     partial: Vec<u8>,
-    /// What it takes above `HEAD_FREE`, of the bound on all connections.
-    share: Share,
+    /// No head has ended yet.
+    is_first: bool,
+    /// Runs while a head is waited for.
+    armed: Option<Pin<Box<Sleep>>>,
     /// Nothing that follows is read.
     over: bool,
 }
@@ -154,20 +170,44 @@ enum Look {
 
 impl<S> Screen<S> {
     /// Of a listener whose connections are few: their heads have no bound together.
-    pub fn alone(stream: S, bounds: HeadBounds) -> Self {
-        Self::new(stream, bounds, Budget::new(usize::MAX).share())
+    pub fn alone(stream: S, bounds: HeadBounds, patience: Duration) -> Self {
+        Self::new(stream, Heads { bounds, patience, share: Budget::new(usize::MAX).share() })
     }
 
-    pub(crate) fn new(stream: S, bounds: HeadBounds, share: Share) -> Self {
-        let stream = Prefixed::new(stream);
-        Self { stream, bounds, state: State::Head, partial: Vec::new(), share, over: false }
+    pub(crate) fn new(stream: S, heads: Heads) -> Self {
+        Self {
+            stream: Prefixed::new(stream),
+            heads,
+            state: State::Head,
+            partial: Vec::new(),
+            is_first: true,
+            armed: None,
+            over: false,
+        }
+    }
+
+    /// Nothing comes; an error if that has lasted too long.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_first && self.partial.is_empty() {
+            return Poll::Pending;
+        }
+        let patience = self.heads.patience;
+        let sleep = self.armed.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(sleep.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the request's head does not end")))
+    }
+
+    /// A head has ended, whatever follows it.
+    fn has_passed(&mut self) {
+        self.is_first = false;
+        self.armed = None;
     }
 
     fn look(&mut self, bytes: &[u8]) -> Look {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             match self.state {
-                State::Head => match head(rest, self.bounds) {
+                State::Head => match head(rest, self.heads.bounds) {
                     Ok(None) => return Look::Pass(at),
                     Ok(Some((length, state))) => {
                         at += length;
@@ -205,11 +245,11 @@ impl<S> Screen<S> {
             return 0;
         }
         // A head is read again only when a line has ended: that happens as often as it may have lines.
-        if self.partial.len() <= self.bounds.bytes && memchr(b'\n', bytes).is_none() {
+        if self.partial.len() <= self.heads.bounds.bytes && memchr(b'\n', bytes).is_none() {
             return 0;
         }
         let mut held = std::mem::take(&mut self.partial);
-        self.share.give(usize::MAX);
+        self.heads.share.give(usize::MAX);
         let look = self.look(&held);
         let (Look::Pass(n) | Look::Refuse(n, _) | Look::Break(n)) = look;
         let rest = held.get(n..).unwrap_or_default().to_vec();
@@ -233,11 +273,11 @@ impl<S> Screen<S> {
         let need = self.partial.len() + more.len();
         let has = self.partial.capacity();
         if need > has {
-            let capacity = need.max(has.saturating_mul(2)).min(need.max(self.bounds.bytes));
+            let capacity = need.max(has.saturating_mul(2)).min(need.max(self.heads.bounds.bytes));
             let counted = |capacity: usize| capacity.saturating_sub(HEAD_FREE);
-            if self.share.take(counted(capacity) - counted(has)).is_err() {
+            if self.heads.share.take(counted(capacity) - counted(has)).is_err() {
                 let head = std::mem::take(&mut self.partial);
-                self.share.give(usize::MAX);
+                self.heads.share.give(usize::MAX);
                 self.refuse(&head, Malformed::Busy);
                 return false;
             }
@@ -433,6 +473,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
         let this = &mut *self;
         loop {
             if !this.stream.ahead().is_empty() {
+                this.has_passed();
                 return Pin::new(&mut this.stream).poll_read(cx, buf);
             }
             if this.over {
@@ -440,7 +481,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
                 return Poll::Pending;
             }
             let before = buf.filled().len();
-            ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+            let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) else {
+                return this.wait(cx);
+            };
+            read?;
             let new = buf.filled().get(before..).unwrap_or_default();
             if new.is_empty() {
                 return Poll::Ready(Ok(()));
@@ -448,6 +492,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
             let passed = this.sift(new);
             buf.set_filled(before + passed);
             if passed > 0 {
+                this.has_passed();
                 return Poll::Ready(Ok(()));
             }
         }
@@ -462,6 +507,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     const BOUNDS: HeadBounds = HeadBounds { bytes: 1_000, lines: 8 };
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     /// What the library behind it would read, with the bytes coming in pieces of `step`; whether it waits at the end.
     async fn through(bytes: &[u8], step: usize) -> Vec<u8> {
@@ -504,7 +550,7 @@ mod tests {
     }
 
     fn tokio_test_io(bytes: &[u8], step: usize) -> Screen<Pieces> {
-        Screen::alone(Pieces(bytes.chunks(step).map(<[u8]>::to_vec).collect()), BOUNDS)
+        Screen::alone(Pieces(bytes.chunks(step).map(<[u8]>::to_vec).collect()), BOUNDS, PATIENCE)
     }
 
     fn refused(out: &[u8]) -> Option<Malformed> {
@@ -615,7 +661,7 @@ mod tests {
         let open = |bytes: usize, end: &str| {
             let text = format!("GET / HTTP/1.1\r\nhost: x\r\na: {}{end}", "b".repeat(bytes));
             let pieces = text.as_bytes().chunks(1000).map(<[u8]>::to_vec).collect();
-            Screen::new(Pieces(pieces), LARGE, budget.share())
+            Screen::new(Pieces(pieces), Heads { bounds: LARGE, patience: PATIENCE, share: budget.share() })
         };
         let mut buffer = vec![0; 200 << 10];
         let mut read = |screen: &mut Screen<Pieces>| {
@@ -625,18 +671,42 @@ mod tests {
         };
         let mut first = open(60 << 10, "");
         assert_eq!(read(&mut first), "");
-        assert!(first.share.bytes() >= 56 << 10);
+        assert!(first.heads.share.bytes() >= 56 << 10);
         // The second finds no room once it is larger than what is free to all.
         let mut second = open(60 << 10, "");
         assert_eq!(refused(read(&mut second).as_bytes()), Some(Malformed::Busy));
-        assert_eq!((second.share.bytes(), second.partial.capacity()), (0, 0));
+        assert_eq!((second.heads.share.bytes(), second.partial.capacity()), (0, 0));
         let small: Vec<_> = (0..50).map(|_| open(3 << 10, "")).map(|mut s| (read(&mut s), s)).collect();
-        assert!(small.iter().all(|(out, s)| out.is_empty() && s.share.bytes() == 0 && !s.over));
+        assert!(small.iter().all(|(out, s)| out.is_empty() && s.heads.share.bytes() == 0 && !s.over));
         // A head that ends gives its room back.
         drop(first);
         let mut third = open(60 << 10, "\r\n\r\n");
         assert!(read(&mut third).ends_with("b\r\n\r\n"));
-        assert_eq!(third.share.bytes(), 0);
+        assert_eq!(third.heads.share.bytes(), 0);
+    }
+
+    /// A head has its time from its first byte, however it trickles; between two there is no limit here.
+    #[tokio::test(start_paused = true)]
+    async fn heads_that_do_not_end_have_their_time() {
+        use tokio::io::AsyncWriteExt;
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let mut screen = Screen::alone(server, BOUNDS, PATIENCE);
+        let mut read = [0; 256];
+        tokio::time::sleep(PATIENCE / 2).await;
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        assert!(screen.read(&mut read).await.unwrap() > 0);
+        assert!(tokio::time::timeout(PATIENCE * 50, screen.read(&mut read)).await.is_err(), "it is idle");
+        client.write_all(b"GET").await.unwrap();
+        for _ in 0..9 {
+            assert!(tokio::time::timeout(PATIENCE / 10, screen.read(&mut read)).await.is_err());
+            client.write_all(b"x").await.unwrap();
+        }
+        let error = screen.read(&mut read).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // The first has it from the beginning on.
+        let (_client, server) = tokio::io::duplex(1 << 10);
+        let error = Screen::alone(server, BOUNDS, PATIENCE).read(&mut read).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]

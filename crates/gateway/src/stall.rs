@@ -2,8 +2,8 @@
 //!
 //! hyper stops polling a body while the socket is full, so a client that never reads would keep its holds for ever.
 //! Here every write that makes no progress adds to the peer's debt and arms a timer; progress pays and disarms it; when
-//! it fires the connection errors, the body is dropped, and its Ticket settles. Reads are left to hyper's own head
-//! timeout and to the body reader. Streams of HTTP/2 are stopped by their own windows, not by the socket: see `http2`.
+//! it fires the connection errors, the body is dropped, and its Ticket settles. Reads are left to the screen and to
+//! the body reader. Streams of HTTP/2 are stopped by their own windows, not by the socket: see `http2`.
 
 use std::future::Future;
 use std::io;

@@ -267,6 +267,25 @@ async fn a_connection_without_a_stream_is_closed() {
     }
 }
 
+/// Between two calls the time without any counts; once a head has begun, the time for heads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_http1_connection_has_its_times() {
+    const SHORT: Duration = Duration::from_millis(100);
+    const LONG: Duration = Duration::from_secs(3600);
+    let idle: fn(&mut tollbook_gateway::Config) = |c| (c.timeouts.head, c.timeouts.idle) = (LONG, SHORT);
+    let head: fn(&mut tollbook_gateway::Config) = |c| (c.timeouts.head, c.timeouts.idle) = (SHORT, LONG);
+    for (config, begun) in [(idle, ""), (head, "GET /heal")] {
+        let world = World::start(Plan { config, ..plan(Via::Http1) }).await;
+        let mut stream = TcpStream::connect(world.addr).await.unwrap();
+        let asked = format!("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n{begun}");
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "{begun:?} stays");
+        assert!(rest.starts_with(b"HTTP/1.1 200"), "{begun:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_preface_is_told_from_a_request_at_every_split() {
     let world = World::start(plan(Via::Http1)).await;

@@ -112,7 +112,7 @@ impl Admin {
         let heads = HeadBounds { bytes: HEAD_MAX, lines: HEADERS_MAX };
         builder.max_headers(HEADERS_MAX.saturating_add(8)).max_buf_size(HEAD_MAX.saturating_add(1024));
         // The same screen as at the clients' door: one meaning of a head, or one refusal.
-        let socket = TokioIo::new(Screen::alone(socket, heads));
+        let socket = TokioIo::new(Screen::alone(socket, heads, HEAD_TIMEOUT));
         if let Err(error) = builder.serve_connection(socket, service).await {
             tracing::debug!(%error, "an operator's connection ended early");
         }

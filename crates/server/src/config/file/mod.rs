@@ -223,9 +223,9 @@ impl Default for Http {
 pub struct Timeouts {
     /// What comes before the first request of a connection, as a TLS handshake: a duration.
     pub handshake: Span,
-    /// A client's request head, from its first byte or from the end of the answer before it.
+    /// A client's request head: the first of a connection from its beginning, each further one from its first byte.
     pub head: Span,
-    /// An HTTP/2 connection without a call.
+    /// A connection without a call. Keep it above what a load balancer in front of it has (60 s is common).
     pub idle: Span,
     /// Silence while a request body arrives.
     pub body_silence: Span,
@@ -245,7 +245,7 @@ impl Default for Timeouts {
         Self {
             handshake: Span::from_secs(10),
             head: Span::from_secs(10),
-            idle: Span::from_secs(60),
+            idle: Span::from_secs(75),
             body_silence: Span::from_secs(30),
             write_stall: Span::from_secs(30),
             keepalive: Span::from_secs(15),

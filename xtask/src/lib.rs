@@ -11,6 +11,7 @@ pub mod pipeline;
 pub mod repo;
 pub mod run;
 pub mod schema_page;
+pub mod servers;
 pub mod setup;
 pub mod soak;
 pub mod tidy;

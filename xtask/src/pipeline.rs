@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::repo::Repo;
 use crate::run::{Console, in_ci, output};
-use crate::{docs, setup, tidy};
+use crate::{docs, servers, setup, tidy};
 
 /// What `cargo xtask test` does; the first failure ends it.
 pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
@@ -13,6 +13,7 @@ pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
         let mut command = repo.cargo();
         command.args(args).env("TOLLBOOK_E2E_VENV", setup::venv(&target));
         command.env("TOLLBOOK_E2E_NODE", setup::node_folder(&target));
+        command.env("TOLLBOOK_TEST_SERVERS", servers::folder(&target));
         if in_ci() {
             // Nothing is built twice in CI, so what incremental builds keep is waste.
             command.env("CARGO_INCREMENTAL", "0");

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::repo::Repo;
 use crate::run::{Console, output};
+use crate::servers;
 
 /// The test runner, at the version that the configuration in `.config/nextest.toml` was written for.
 const NEXTEST: &str = "0.9.143";
@@ -37,6 +38,7 @@ pub fn setup(repo: &Repo, console: &Console) -> Result<()> {
     let (_, target) = repo.metadata()?;
     programs(repo, console)?;
     python(repo, console, &venv(&target))?;
+    servers::servers(repo, console, &servers::folder(&target), &interpreter(&venv(&target)))?;
     node(repo, console, &venv(&target), &node_folder(&target))?;
     nextest(repo, console)
 }
@@ -82,7 +84,7 @@ fn nextest(repo: &Repo, console: &Console) -> Result<()> {
 }
 
 /// `1.2.3` as numbers; what is no version is smaller than any.
-fn version(text: &str) -> Vec<u64> {
+pub(crate) fn version(text: &str) -> Vec<u64> {
     text.split('.').map_while(|part| part.parse().ok()).collect()
 }
 

@@ -1,0 +1,5 @@
+//! The engine against real servers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
+
+mod link;

@@ -6,15 +6,19 @@
 //! and calls meanwhile fail at once as not applied. Nothing is repeated that may have been applied.
 //! Knows no verb and no key.
 
+mod cluster;
 mod connect;
 mod error;
 mod node;
 mod options;
 mod script;
+mod sentinel;
+mod slots;
 mod url;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use tokio::time::{Duration, Instant};
 
@@ -22,14 +26,22 @@ pub use error::{Kind, LinkError};
 pub use options::{Address, Options, Place, Tls, WrongOptions};
 pub use script::Script;
 
+use cluster::Cluster;
 use connect::Connector;
-use node::Node;
+use node::{Node, Source};
+use sentinel::Sentinels;
 
 /// Shared by every task of a gateway; closed when dropped.
 #[derive(Debug)]
 pub struct Link {
-    node: Node,
+    servers: Servers,
     deadline: Duration,
+}
+
+#[derive(Debug)]
+enum Servers {
+    One(Node),
+    Cluster(Cluster),
 }
 
 impl Link {
@@ -40,12 +52,23 @@ impl Link {
     pub fn open(options: &Options) -> Result<Self, WrongOptions> {
         options.check()?;
         let connector = Arc::new(Connector::new(options)?);
-        let Place::Single(address) = &options.place else { return Err(WrongOptions::NoNodes) };
-        let node = Node::new(address, &connector, options.connections);
-        Ok(Self { node, deadline: options.deadline })
+        let one = |source| Servers::One(Node::new(source, &connector, options.connections));
+        let servers = match &options.place {
+            Place::Single(address) => one(Source::Fixed(address.clone())),
+            Place::Sentinel { service, nodes } => {
+                let to_them = Connector::to_sentinels(options)?;
+                let sentinels = Sentinels::new(service.clone(), nodes.clone(), to_them);
+                one(Source::Sentinels(Arc::new(sentinels)))
+            }
+            Place::Cluster(nodes) => {
+                Servers::Cluster(Cluster::new(nodes.clone(), connector, options.connections))
+            }
+        };
+        Ok(Self { servers, deadline: options.deadline })
     }
 
-    /// Runs a script, which is brought to the server where it does not know it. All keys share a hash tag.
+    /// Runs a script, which is brought to the server where it does not know it. All keys share a hash tag: the first tells
+    /// the node.
     ///
     /// # Errors
     /// By the deadline at the latest.
@@ -55,15 +78,46 @@ impl Link {
         keys: &[Vec<u8>],
         args: &[Vec<u8>],
     ) -> Result<Value, LinkError> {
-        let call = script.call(keys, args);
-        self.node.run(script, &call, Instant::now() + self.deadline).await
+        let (call, until) = (script.call(keys, args), self.until());
+        match &self.servers {
+            Servers::One(node) => node.run(script, &call, false, until).await,
+            Servers::Cluster(cluster) => {
+                cluster.run(script, &call, keys.first().map(Vec::as_slice), until).await
+            }
+        }
     }
 
-    /// Sends one command, to the node of the key.
+    /// Sends one command to the node that has the key, or to any.
     ///
     /// # Errors
     /// By the deadline at the latest.
-    pub async fn command(&self, command: &Cmd, _key: Option<&[u8]>) -> Result<Value, LinkError> {
-        self.node.send(command, Instant::now() + self.deadline).await
+    pub async fn command(&self, command: &Cmd, key: Option<&[u8]>) -> Result<Value, LinkError> {
+        match &self.servers {
+            Servers::One(node) => node.send(command, false, self.until()).await,
+            Servers::Cluster(cluster) => cluster.send(command, key, self.until()).await,
+        }
+    }
+
+    /// Sends one command to every node that has keys; the answers stand beside the nodes' names.
+    ///
+    /// # Errors
+    /// When it is not known which nodes there are. By the deadline at the latest.
+    pub async fn everywhere(
+        &self,
+        command: &Cmd,
+    ) -> Result<Vec<(String, Result<Value, LinkError>)>, LinkError> {
+        let until = self.until();
+        let ask = async |node: &Node| (node.name(), node.send(command, false, until).await);
+        match &self.servers {
+            Servers::One(node) => Ok(vec![ask(node).await]),
+            Servers::Cluster(cluster) => {
+                let nodes = cluster.primaries(until).await?;
+                Ok(join_all(nodes.iter().map(|node| ask(node))).await)
+            }
+        }
+    }
+
+    fn until(&self) -> Instant {
+        Instant::now() + self.deadline
     }
 }

@@ -4,11 +4,17 @@
 //! test's process, however that ends; waiting is always for a state, with a deadline. What cannot be started is a panic
 //! that says what to do. Links no code of the product and no driver: what a server holds is asked in bare protocol.
 
+mod cluster;
 pub mod ports;
 mod process;
+mod proxy;
 pub mod resp;
+mod sentinels;
 mod server;
 
+pub use cluster::{Cluster, SLOTS};
+pub use proxy::{Mode, Proxy};
+pub use sentinels::{SERVICE, Sentinels};
 pub use server::{Plan, Server};
 
 use std::time::{Duration, Instant};

@@ -32,6 +32,8 @@ pub struct Plan {
     config: String,
     /// The user that this crate's own questions come from.
     user: Option<(String, String)>,
+    is_sentinel: bool,
+    has_bus: bool,
 }
 
 impl Plan {
@@ -45,7 +47,7 @@ impl Plan {
 
     fn of(program: &'static str) -> Self {
         let config = String::from("save \"\"\nappendonly no\nrepl-diskless-sync-delay 0\n");
-        Self { program, config, user: None }
+        Self { program, config, user: None, is_sentinel: false, has_bus: false }
     }
 
     /// One more line of its configuration; the last one of a name counts.
@@ -76,10 +78,20 @@ impl Plan {
         self.line(&format!("replicaof 127.0.0.1 {port}"))
     }
 
+    pub(crate) fn sentinel(&self) -> Self {
+        Self { config: String::new(), user: None, is_sentinel: true, ..self.clone() }
+    }
+
+    pub(crate) fn cluster(mut self) -> Self {
+        self.has_bus = true;
+        self.line("cluster-enabled yes").line("cluster-node-timeout 2000")
+    }
+
     /// Returns when it answers.
     pub fn start(self) -> Server {
         let dir = tempfile::tempdir().unwrap_or_else(|error| fail(&format!("no folder: {error}")));
-        let mut server = Server { plan: self, dir, port: ports::free(), child: None };
+        let bus = self.has_bus.then(ports::free);
+        let mut server = Server { plan: self, dir, port: ports::free(), bus, child: None };
         server.write_config();
         server.start_again();
         server
@@ -92,6 +104,7 @@ pub struct Server {
     plan: Plan,
     dir: TempDir,
     port: Port,
+    bus: Option<Port>,
     child: Option<Child>,
 }
 
@@ -110,6 +123,11 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// Where nodes of a cluster talk to each other.
+    pub fn bus_port(&self) -> Option<u16> {
+        self.bus.as_ref().map(Port::number)
     }
 
     /// `redis://…`, without user and password.
@@ -133,6 +151,9 @@ impl Server {
     fn write_config(&self) {
         let mut text = format!("port {}\nbind 127.0.0.1\ndir {}\n", self.port(), self.dir().display());
         text.push_str("daemonize no\nlogfile \"\"\n");
+        if let Some(bus) = self.bus_port() {
+            let _ = writeln!(text, "cluster-port {bus}");
+        }
         text.push_str(&self.plan.config);
         fs::write(self.config_file(), text).unwrap_or_else(|error| fail(&format!("no config: {error}")));
     }
@@ -156,7 +177,10 @@ impl Server {
             fail("it runs already");
         }
         let program = process::find(self.plan.program);
-        let args = [self.config_file().display().to_string()];
+        let mut args = vec![self.config_file().display().to_string()];
+        if self.plan.is_sentinel {
+            args.push("--sentinel".to_owned());
+        }
         let child = process::start(&program, &args, self.dir(), &self.log_file())
             .unwrap_or_else(|error| fail(&format!("cannot start {}: {error}", program.display())));
         self.child = Some(child);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo, Value};
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -44,14 +44,55 @@ impl fmt::Debug for Connector {
 impl Connector {
     pub(super) fn new(options: &Options) -> Result<Self, WrongOptions> {
         let login = login(options.username.as_deref(), options.password.as_ref());
+        Self::with(options, login.set_db(i64::from(options.database)))
+    }
+
+    /// To the sentinels, which have a login of their own.
+    pub(super) fn to_sentinels(options: &Options) -> Result<Self, WrongOptions> {
+        Self::with(options, login(None, options.sentinel_password.as_ref()))
+    }
+
+    fn with(options: &Options, login: RedisConnectionInfo) -> Result<Self, WrongOptions> {
         let tls = options.tls.as_ref().map(client).transpose()?.map(|tls| TlsConnector::from(Arc::new(tls)));
-        let login = login.set_db(i64::from(options.database));
         Ok(Self { login, tls, timeout: options.connect_timeout })
+    }
+
+    /// One question over a connection of its own, within the time of a try to connect.
+    pub(super) async fn ask(&self, address: &Address, command: &Cmd) -> Result<Value, LinkError> {
+        let asked = async {
+            let (connection, driver) = self.open(address).await?;
+            told(connection, driver, command).await
+        };
+        let late = |_| LinkError::no(Kind::Refused, format!("no answer from {address} in time"));
+        timeout(self.timeout, asked).await.map_err(late)?
     }
 
     pub(super) async fn open(&self, address: &Address) -> Result<(MultiplexedConnection, Driver), LinkError> {
         let late = |_| LinkError::no(Kind::Refused, format!("no connection to {address} in time"));
         timeout(self.timeout, self.way(address)).await.map_err(late)?
+    }
+
+    /// Whether a server says that it takes writes. One that does not tell its role is believed.
+    pub(super) async fn is_primary(
+        &self,
+        connection: &MultiplexedConnection,
+        driver: &mut Driver,
+    ) -> Result<(), LinkError> {
+        let late = |_| LinkError::no(Kind::Refused, "no role told in time");
+        let command = redis::cmd("ROLE");
+        let asked = told(connection.clone(), driver, &command);
+        let role = match timeout(self.timeout, asked).await.map_err(late)? {
+            Ok(Value::Array(parts)) => parts.into_iter().next(),
+            Ok(_) => None,
+            Err(error) if error.message.starts_with("NOPERM") => None,
+            Err(error) => return Err(error),
+        };
+        match role {
+            Some(Value::BulkString(role)) if role != b"master" => {
+                Err(LinkError::no(Kind::ReadOnly, "the server that is named as primary is none yet"))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn way(&self, address: &Address) -> Result<(MultiplexedConnection, Driver), LinkError> {
@@ -71,23 +112,34 @@ impl Connector {
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(IN_FLIGHT_MAX);
         let made = MultiplexedConnection::new_with_config(&self.login, stream, config).await;
-        let (mut connection, driver) = made.map_err(|error| LinkError::before(&error))?;
+        let (connection, driver) = made.map_err(|error| LinkError::before(&error))?;
         let mut driver: Driver = Box::pin(driver);
-        let ping = redis::cmd("PING");
-        let pong = tokio::select! {
-            biased;
-            pong = connection.send_packed_command(&ping) => pong,
-            () = &mut driver => return Err(LinkError::no(Kind::Refused, "closed at once")),
-        };
-        match pong {
-            Ok(Value::ServerError(error)) => match LinkError::told(&error) {
-                // A user that may call scripts need not be allowed to ping.
-                told if told.message.starts_with("NOPERM") => Ok((connection, driver)),
-                told => Err(LinkError::no(told.kind, told.message)),
-            },
-            Ok(_) => Ok((connection, driver)),
-            Err(error) => Err(LinkError::before(&error)),
+        match told(connection.clone(), &mut driver, &redis::cmd("PING")).await {
+            // A user that may call scripts need not be allowed to ping.
+            Err(error) if !error.message.starts_with("NOPERM") => Err(error),
+            _ => Ok((connection, driver)),
         }
+    }
+}
+
+/// The answer to one command while nobody else drives the connection. No call is on it, so nothing is applied.
+async fn told(
+    mut connection: MultiplexedConnection,
+    driver: impl Future<Output = ()>,
+    command: &Cmd,
+) -> Result<Value, LinkError> {
+    let answer = tokio::select! {
+        biased;
+        answer = connection.send_packed_command(command) => answer,
+        () = driver => return Err(LinkError::no(Kind::Refused, "closed at once")),
+    };
+    match answer {
+        Ok(Value::ServerError(error)) => {
+            let error = LinkError::told(&error);
+            Err(LinkError::no(error.kind, error.message))
+        }
+        Ok(value) => Ok(value),
+        Err(error) => Err(LinkError::before(&error)),
     }
 }
 

@@ -3,6 +3,8 @@
 //! Invariants: a call is on at most one connection at a time; a connection carries at most `IN_FLIGHT_MAX` calls; a try
 //! to connect is at least `PAUSE_MIN` after a failed one. A call that gets no answer by its deadline, on a connection
 //! that brought no other answer since, ends that connection: it may be a hole.
+//! Behind sentinels the node is the primary: who is named and says it is one. Where another is named later, the connections
+//! to the old one are given up, even if it still answers.
 //! When the node is away: a call waits only where a connection is being opened for the first time or was just lost, else
 //! it fails at once with what the last try said.
 
@@ -21,6 +23,7 @@ use super::connect::{Connector, Driver};
 use super::error::{Kind, LinkError};
 use super::options::Address;
 use super::script::Script;
+use super::sentinel::Sentinels;
 
 /// Most calls on one connection; more wait for their turn.
 pub(super) const IN_FLIGHT_MAX: usize = 1024;
@@ -29,10 +32,20 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// A connection that lived so long is opened anew at once.
 const STEADY: Duration = Duration::from_secs(1);
+/// Sentinels are asked again, though all is well, in case they see what a connection does not.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Where a node is.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    Fixed(Address),
+    Sentinels(Arc<Sentinels>),
+}
 
 /// Connections to one server.
 #[derive(Debug)]
 pub(super) struct Node {
+    source: Source,
     lines: Box<[Line]>,
     next: AtomicUsize,
     /// Held while a script is brought to the server.
@@ -79,6 +92,24 @@ impl fmt::Debug for Wire {
     }
 }
 
+impl State {
+    /// The wire, unless it was given up and its keeper has not seen it yet.
+    fn wire(&self) -> Option<&Arc<Wire>> {
+        match self {
+            Self::Up(wire) if wire.end.get().is_none() => Some(wire),
+            _ => None,
+        }
+    }
+
+    /// What a call that finds no wire is told; nothing while it may wait for one.
+    fn trouble(&self) -> Option<&LinkError> {
+        match self {
+            Self::Down(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl Wire {
     fn give_up(&self, why: &LinkError) {
         // The first reason is kept.
@@ -88,30 +119,66 @@ impl Wire {
 }
 
 impl Node {
-    pub(super) fn new(address: &Address, connector: &Arc<Connector>, connections: usize) -> Self {
+    pub(super) fn new(source: Source, connector: &Arc<Connector>, connections: usize) -> Self {
         let line = |_| {
             let (sender, state) = watch::channel(State::Opening);
-            let keeper = tokio::spawn(keep(address.clone(), Arc::clone(connector), sender)).abort_handle();
+            let keeper = tokio::spawn(keep(source.clone(), Arc::clone(connector), sender)).abort_handle();
             Line { state, keeper }
         };
         let lines = (0..connections).map(line).collect();
         let (next, loaded) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Self { lines, next, loading: Mutex::new(()), loaded }
+        Self { source, lines, next, loading: Mutex::new(()), loaded }
     }
 
-    /// One command, answered or failed by `until`.
-    pub(super) async fn send(&self, command: &Cmd, until: Instant) -> Result<Value, LinkError> {
+    /// For people.
+    pub(super) fn name(&self) -> String {
+        match &self.source {
+            Source::Fixed(address) => address.to_string(),
+            Source::Sentinels(sentinels) => sentinels.service().to_owned(),
+        }
+    }
+
+    /// An address that the node told; without a host it is the node's own.
+    pub(super) fn near(&self, host: String, port: u16) -> Address {
+        match &self.source {
+            Source::Fixed(own) if host.is_empty() => Address { host: own.host.clone(), port },
+            _ => Address { host, port },
+        }
+    }
+
+    /// One command, answered or failed by `until`. `is_asking`: for a slot that is on its way to this node.
+    pub(super) async fn send(
+        &self,
+        command: &Cmd,
+        is_asking: bool,
+        until: Instant,
+    ) -> Result<Value, LinkError> {
         let wire = self.wire(until).await?;
         let mut connection = wire.connection.clone();
-        over(&wire, until, connection.send_packed_command(command)).await
+        if !is_asking {
+            return over(&wire, until, connection.send_packed_command(command)).await;
+        }
+        let mut both = redis::Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(command.clone());
+        let answer = async {
+            let answers = connection.send_packed_commands(&both, 0, 2).await?;
+            Ok(answers.into_iter().nth(1).unwrap_or(Value::Nil))
+        };
+        over(&wire, until, answer).await
     }
 
     /// The call of a script, which is brought to the server where it does not know it.
-    pub(super) async fn run(&self, script: &Script, call: &Cmd, until: Instant) -> Result<Value, LinkError> {
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        is_asking: bool,
+        until: Instant,
+    ) -> Result<Value, LinkError> {
         let mut has_loaded = false;
         loop {
             let seen = self.loaded.load(Ordering::Acquire);
-            let error = match self.send(call, until).await {
+            let error = match self.send(call, is_asking, until).await {
                 Err(error) if error.kind == Kind::NoScript => error,
                 answer => return answer,
             };
@@ -123,7 +190,7 @@ impl Node {
             let turn = timeout_at(until, self.loading.lock()).await.map_err(late)?;
             // Somebody may have brought it while this call waited; if that was another script, the next round tells.
             if self.loaded.load(Ordering::Acquire) == seen {
-                let loaded = self.send(&script.load(), until).await;
+                let loaded = self.send(&script.load(), false, until).await;
                 // Nothing is applied by bringing a script.
                 loaded.map_err(|error| LinkError::no(error.kind, error.message))?;
                 self.loaded.fetch_add(1, Ordering::Release);
@@ -141,21 +208,18 @@ impl Node {
         let mut why = LinkError::no(Kind::Refused, "no connection");
         let mut opening = None;
         for line in in_turn() {
-            match &*line.state.borrow() {
-                State::Up(wire) => return Ok(Arc::clone(wire)),
-                State::Opening => opening = Some(line),
-                State::Down(error) => why = error.clone(),
+            let state = line.state.borrow();
+            match (state.wire(), state.trouble()) {
+                (Some(wire), _) => return Ok(Arc::clone(wire)),
+                (None, Some(trouble)) => why = trouble.clone(),
+                (None, None) => opening = Some(line),
             }
         }
         let Some(line) = opening else { return Err(why) };
         let mut state = line.state.clone();
-        let waited = timeout_at(until, state.wait_for(|state| !matches!(state, State::Opening))).await;
-        match waited {
-            Ok(Ok(state)) => match &*state {
-                State::Up(wire) => Ok(Arc::clone(wire)),
-                State::Down(error) => Err(error.clone()),
-                State::Opening => Err(why),
-            },
+        let settled = |state: &State| state.wire().is_some() || state.trouble().is_some();
+        match timeout_at(until, state.wait_for(settled)).await {
+            Ok(Ok(state)) => state.wire().cloned().ok_or_else(|| state.trouble().cloned().unwrap_or(why)),
             Ok(Err(_)) => Err(why),
             Err(_) => Err(LinkError::no(Kind::Deadline, "no connection in time")),
         }
@@ -200,13 +264,16 @@ async fn over(
 }
 
 /// Keeps one connection open for as long as somebody looks at its state.
-async fn keep(address: Address, connector: Arc<Connector>, state: watch::Sender<State>) {
+async fn keep(source: Source, connector: Arc<Connector>, state: watch::Sender<State>) {
     let mut pause = PAUSE_MIN;
     loop {
-        let error = match connector.open(&address).await {
-            Ok((connection, driver)) => {
+        let error = match source.open(&connector).await {
+            Ok((address, connection, driver)) => {
                 let opened = Instant::now();
-                let end = hold(connection, driver, &state).await;
+                let end = tokio::select! {
+                    end = hold(connection, driver, &state) => end,
+                    new = source.leaves(&address) => LinkError::no(Kind::ReadOnly, format!("the primary is {new}")),
+                };
                 if opened.elapsed() >= STEADY {
                     pause = PAUSE_MIN;
                     state.send_replace(State::Opening);
@@ -219,6 +286,39 @@ async fn keep(address: Address, connector: Arc<Connector>, state: watch::Sender<
         state.send_replace(State::Down(error));
         sleep(spread(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+impl Source {
+    async fn open(
+        &self,
+        connector: &Connector,
+    ) -> Result<(Address, MultiplexedConnection, Driver), LinkError> {
+        match self {
+            Self::Fixed(address) => {
+                let (connection, driver) = connector.open(address).await?;
+                Ok((address.clone(), connection, driver))
+            }
+            Self::Sentinels(sentinels) => {
+                let address = sentinels.primary().await?;
+                let (connection, mut driver) = connector.open(&address).await?;
+                connector.is_primary(&connection, &mut driver).await?;
+                Ok((address, connection, driver))
+            }
+        }
+    }
+
+    /// Waits until another address is named.
+    async fn leaves(&self, address: &Address) -> Address {
+        let Self::Sentinels(sentinels) = self else { return std::future::pending().await };
+        loop {
+            sleep(LOOK_EVERY).await;
+            if let Ok(named) = sentinels.primary().await
+                && named != *address
+            {
+                return named;
+            }
+        }
     }
 }
 

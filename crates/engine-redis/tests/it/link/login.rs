@@ -1,0 +1,91 @@
+//! Who may come in, and whom we trust.
+
+use redis::Value;
+use secrecy::SecretString;
+use tollbook_engine::Applied;
+use tollbook_engine_redis::{Kind, Link, Options, Script, Tls};
+use tollbook_redis_world::{Plan, Server, ports};
+
+use super::{COUNT, LIMIT, comes_to_fail, count, options, patient, what};
+
+#[tokio::test]
+async fn a_user_is_let_in_and_a_stranger_is_not() {
+    let server = Plan::redis().user("gateway", "secret").start();
+    let script = Script::new(COUNT);
+    let url = |login: &str| Options::parse(&format!("redis://{login}{}", server.addr())).unwrap();
+    let known = Link::open(&Options { deadline: LIMIT, ..url("gateway:secret@") }).unwrap();
+    assert_eq!(count(&known, &script, "a").await, Ok(1));
+    for login in ["gateway:wrong@", "nobody:secret@", ""] {
+        let stranger = Link::open(&url(login)).unwrap();
+        let error = comes_to_fail(&stranger, &script, Kind::Auth, Applied::No).await;
+        assert!(!error.to_string().contains("wrong@") && !error.to_string().contains("secret"), "{error}");
+    }
+    assert_eq!(server.ask(&["GET", "a"]).int(), Some(1));
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_not_applied() {
+    let plan = Plan::redis().user("admin", "secret");
+    let server = plan.line("user small on >small ~tb:* +evalsha +script|load +incr").start();
+    let mut options = options(server.port());
+    (options.username, options.password) = (Some("small".to_owned()), Some(SecretString::from("small")));
+    let link = Link::open(&Options { deadline: LIMIT, ..options }).unwrap();
+    let script = Script::new(COUNT);
+    // Pinging is not allowed to it, and not needed.
+    assert_eq!(count(&link, &script, "tb:a").await, Ok(1));
+    assert_eq!(what(&count(&link, &script, "other").await.unwrap_err()), (Kind::Auth, Applied::No));
+}
+
+#[tokio::test]
+async fn a_numbered_database_is_used() {
+    let server = Server::redis();
+    let text = format!("redis://{}/3", server.addr());
+    let link = Link::open(&Options { deadline: LIMIT, ..Options::parse(&text).unwrap() }).unwrap();
+    assert_eq!(count(&link, &Script::new(COUNT), "a").await, Ok(1));
+    assert_eq!(server.ask(&["DBSIZE"]).int(), Some(0));
+    assert_eq!(server.info("db3").map(|db| db.starts_with("keys=1,")), Some(true));
+}
+
+#[tokio::test]
+async fn tls_trusts_the_authority_that_is_named_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let port = ports::free();
+    let server = Plan::redis()
+        .line(&format!("tls-port {}", port.number()))
+        .line(&format!("tls-cert-file {}", certificate.display()))
+        .line(&format!("tls-key-file {}", key.display()))
+        .line(&format!("tls-ca-cert-file {}", certificate.display()))
+        .line("tls-auth-clients no")
+        .start();
+    let with = |tls| Options { tls: Some(tls), ..options(port.number()) };
+    let trusting = Tls { public_roots: false, ca_files: vec![certificate], client: None };
+    let script = Script::new(COUNT);
+    let link = Link::open(&Options { deadline: LIMIT, ..with(trusting) }).unwrap();
+    assert_eq!(count(&link, &script, "a").await, Ok(1));
+    let link = Link::open(&with(Tls::default())).unwrap();
+    let error = comes_to_fail(&link, &script, Kind::Refused, Applied::No).await;
+    assert!(error.message.contains("certificate"), "{error}");
+    assert_eq!(server.ask(&["GET", "a"]).int(), Some(1));
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_used_are_refused_at_once() {
+    let wrong = |tls| Link::open(&Options { tls: Some(tls), ..options(1) }).unwrap_err().to_string();
+    let nobody = wrong(Tls { public_roots: false, ..Tls::default() });
+    assert!(nobody.contains("no authority is trusted"), "{nobody}");
+    let absent = wrong(Tls { ca_files: vec!["/nowhere.pem".into()], ..Tls::default() });
+    assert!(absent.contains("/nowhere.pem"), "{absent}");
+}
+
+#[tokio::test]
+async fn answers_are_plain_values() {
+    let server = Server::redis();
+    let link = patient(server.port());
+    let answer = link.call(&Script::new("return {1, 'a', false}"), &[], &[]).await;
+    let want = Value::Array(vec![Value::Int(1), Value::BulkString(b"a".to_vec()), Value::Nil]);
+    assert_eq!(answer, Ok(want));
+}

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
@@ -16,11 +16,14 @@ use tollbook_engine::{Claim, Engine, RenewCall};
 use tollbook_ledger::{Micros, Renewed};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
+use tollbook_telemetry::log::Every;
 
 use crate::{report, verb};
 
 /// Most renewals sent in one call.
 pub(crate) const BATCH_MAX: usize = 256;
+/// One warning of a kind in this time.
+pub(crate) const WARN_EVERY: Duration = Duration::from_secs(10);
 /// Lists of live calls; a power of two, to spread their locks.
 const LISTS: usize = 16;
 /// Smallest step by which a hold on a hard limit grows, in llm_tokens (L9).
@@ -133,6 +136,9 @@ pub(crate) struct LiveCalls {
     next: AtomicU64,
     growing: Mutex<Vec<Arc<Live>>>,
     grow: Notify,
+    /// A round has many batches, and an engine that is away misses each.
+    missed: Every,
+    ungrown: Every,
 }
 
 impl LiveCalls {
@@ -151,6 +157,8 @@ impl LiveCalls {
             next: AtomicU64::new(0),
             growing: Mutex::default(),
             grow: Notify::new(),
+            missed: Every::new(WARN_EVERY),
+            ungrown: Every::new(WARN_EVERY),
         }
     }
 
@@ -224,7 +232,9 @@ impl LiveCalls {
                     Ok(reply) => self.metrics.admission_renewed.add((), count(reply.value.len())),
                     Err(error) => {
                         report::failed(&self.metrics, Verb::Renew, &error);
-                        tracing::warn!(%error, "a batch of renewals was missed");
+                        if let Some(suppressed) = self.missed.pass(now()) {
+                            tracing::warn!(%error, suppressed, "a batch of renewals was missed");
+                        }
                     }
                 }
             }
@@ -249,7 +259,9 @@ impl LiveCalls {
             let answers = verb::within(self.deadline, self.engine.renew(&calls)).await;
             if let Err(error) = &answers {
                 report::failed(&self.metrics, Verb::Renew, error);
-                tracing::warn!(%error, "holds could not grow");
+                if let Some(suppressed) = self.ungrown.pass(now()) {
+                    tracing::warn!(%error, suppressed, "holds could not grow");
+                }
             }
             let answers = answers.map(|r| r.value).unwrap_or_default();
             let short = answers.iter().filter(|a| matches!(a, Renewed::Short(_))).count();
@@ -276,6 +288,10 @@ fn answered(live: &Live, answer: Option<&Renewed>) {
     }
     live.asked.store(0, Ordering::Release);
     live.stream.wake();
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 fn count(n: usize) -> u64 {

@@ -34,6 +34,14 @@ pub struct Gateway {
     options: &'static [&'static str],
 }
 
+/// What one limit's account stands at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub limit: String,
+    pub posted: i64,
+    pub held: i64,
+}
+
 impl Gateway {
     pub fn start(config: &Config) -> Self {
         let mut gateway = Self::prepare();
@@ -117,7 +125,10 @@ impl Gateway {
         let addr_file = self.dir.path().join(format!("addresses-{}.json", self.starts));
         let log = File::create(self.log_file()).unwrap_or_else(|error| fail(&format!("no log: {error}")));
         let errors = log.try_clone().unwrap_or_else(|error| fail(&format!("no log: {error}")));
-        let child = Command::new(program())
+        // A file that may not grow is an error to be told, not the end of the process.
+        let child = Command::new("/bin/sh")
+            .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+            .arg(program())
             .arg("serve")
             .arg("-c")
             .arg(self.config_file())
@@ -209,6 +220,21 @@ impl Gateway {
 
     pub fn admin_get(&self, path: &str) -> io::Result<Answer> {
         http::get(self.admin_addr()?, path, ADMIN_KEY)
+    }
+
+    /// Every account as the operators' page has it.
+    pub fn accounts(&self) -> Vec<Account> {
+        let page = self.admin_get("/admin/v1/accounts").map(|answer| answer.json()).unwrap_or_default();
+        let Some(lines) = page.get("data").and_then(Value::as_array) else {
+            fail(&format!("no accounts: {page}"));
+        };
+        let number = |line: &Value, name| line.get(name).and_then(Value::as_i64);
+        let account = |line: &Value| Account {
+            limit: line.get("limit").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            posted: number(line, "posted").unwrap_or_default(),
+            held: number(line, "held").unwrap_or_default(),
+        };
+        lines.iter().map(account).collect()
     }
 
     pub fn admin_addr(&self) -> io::Result<SocketAddr> {

@@ -117,7 +117,7 @@ impl ShardLog {
         // The frame of the last record is no longer needed, and none is staged between verbs.
         let need = PAYLOAD_MAX + FRAME_HEAD;
         let rolled = if need <= self.active.room() { Ok(()) } else { self.roll() };
-        rolled.map_err(|error| self.starve(&error))
+        rolled.and_then(|()| self.active.warm_up(need)).map_err(|error| self.starve(&error))
     }
 
     fn starve(&mut self, error: &io::Error) -> Full {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tollbook_e2e::config::{CHAT_MODEL, Config, MESSAGES_MODEL, secret};
 use tollbook_e2e::gateway::{Gateway, wait_for};
 use tollbook_e2e::http::LIMIT;
@@ -150,31 +150,19 @@ fn play(rounds: usize, stop: Stop, random: &mut Random) -> World {
     assert!(mock.wait_until_blocking(LIMIT, |_, totals| totals.in_flight == 0));
     let restarted = Instant::now();
     let free = wait_for(FREE_LIMIT, || {
-        let lines = accounts(&gateway);
-        lines.iter().all(|(_, _, held)| *held == 0).then_some(lines)
+        let lines = gateway.accounts();
+        lines.iter().all(|line| line.held == 0).then_some(lines)
     });
     let freed_after = restarted.elapsed();
-    let lines = free.unwrap_or_else(|| panic!("something stays held: {:?}", accounts(&gateway)));
+    let lines = free.unwrap_or_else(|| panic!("something stays held: {:?}", gateway.accounts()));
     assert!(gateway.terminate().success());
     World {
         calls: calls.into_inner().unwrap(),
         provider: mock.calls(),
         journal: Journal::read(&gateway.data_dir()),
-        posted: lines.into_iter().map(|(limit, posted, _)| (limit, posted)).collect(),
+        posted: lines.into_iter().map(|line| (line.limit, line.posted)).collect(),
         freed_after,
     }
-}
-
-/// Limit, posted, held.
-fn accounts(gateway: &Gateway) -> Vec<(String, i64, i64)> {
-    let page = gateway.admin_get("/admin/v1/accounts").unwrap().json();
-    let number = |line: &Value, name: &str| line[name].as_i64().unwrap();
-    let lines = page["data"].as_array().unwrap().iter();
-    lines
-        .map(|line| {
-            (line["limit"].as_str().unwrap().to_owned(), number(line, "posted"), number(line, "held"))
-        })
-        .collect()
 }
 
 /// How many calls ended in which way.

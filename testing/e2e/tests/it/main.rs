@@ -18,4 +18,5 @@ mod live;
 mod sdk_and_provider;
 mod sdk_matrix;
 mod soak;
+mod spool;
 mod trace;

@@ -69,7 +69,8 @@ pub struct Explanation {
 }
 
 impl Admission {
-    /// What the limits of a key stand at, over all models it may use.
+    /// What the limits of a key stand at, over all models it may use. Of two ceilings that one limit has over the same
+    /// account, as changes leave them behind (L16), it is the smaller that a call meets.
     ///
     /// # Errors
     /// When the engine does not answer.
@@ -77,9 +78,14 @@ impl Admission {
         let mut lines: Vec<StandingLine> = Vec::new();
         for model in self.models(principal) {
             let bound = self.bindings.get(principal, &model, None, None, self.now_s())?;
-            for line in self.lines(&bound, &bound.tenant, false).await? {
-                if !line.shadow && !lines.iter().any(|l| l.limit == line.limit && l.account == line.account) {
-                    lines.push(line);
+            for line in
+                self.lines(&bound, &bound.tenant, false).await?.into_iter().filter(|line| !line.shadow)
+            {
+                let same = |l: &&mut StandingLine| l.limit == line.limit && l.account == line.account;
+                match lines.iter_mut().find(same) {
+                    Some(known) if line.ceiling < known.ceiling => *known = line,
+                    Some(_) => {}
+                    None => lines.push(line),
                 }
             }
         }

@@ -37,9 +37,8 @@ impl Limits {
     pub fn of(offer: &Offer, ceiling: Ceiling, per_key: bool, counted: Counted) -> Result<Self, NoSpan> {
         let accounts = if per_key { offer.keys.len().max(1) } else { 1 };
         let load = match ceiling {
-            Ceiling::Limit(limit) => {
-                return Ok(Self { per_key, ceilings: vec![limit.min(AMOUNT_MAX); accounts] });
-            }
+            // As it was given: whoever takes it from outside says what is too much.
+            Ceiling::Limit(limit) => return Ok(Self { per_key, ceilings: vec![limit; accounts] }),
             Ceiling::Load(load) => u128::from(load.max(1)),
         };
         let span = u128::from(offer.span());

@@ -132,6 +132,12 @@ fn wrong_command_lines_are_two() {
             "--decisions takes one",
         ),
         (&[trace, "--limit", "9000000001"], "the limit 9000000001 is above 9000000000"),
+        (&[trace, "--limit", "9007199254740993"], "the limit 9007199254740993 is above 9000000000"),
+        (&[trace, "--limit", "18446744073709551616"], "invalid value '18446744073709551616'"),
+        (
+            &[trace, "--limit", "9007199254740992", "--booking", "held"],
+            "the limit 9007199254740992 is above 9007199254740991",
+        ),
         (&[trace, "--limit", "5", "--pace", "30ms"], "--pace is"),
         (&[trace, "--limit", "5", "--pace", "2s-3s"], "--pace is"),
         (&["--make", "talk"], "--make is one of conv"),

@@ -89,6 +89,24 @@ fn l16_changed_ceiling_meets_the_same_account() {
     assert_eq!(world.calls(3), 1);
 }
 
+/// A window that was changed to and fro leaves two ceilings behind, over one account.
+#[test]
+fn l16_the_tighter_of_two_old_ceilings_is_shown_and_enforced() {
+    let rate = |window: &str, ceiling: u64| json!([{"name": "pace", "measure": "requests", "window": window, "ceiling": ceiling}]);
+    let mut world = World::start(&rate("2h", 9));
+    world.change(&rate("1h", 20));
+    world.change(&rate("2h", 4));
+    world.change(&rate("1h", 20));
+    let page = world.gateway.get("/v1/limits", &secret("acme-key")).unwrap().json();
+    let lines = page["data"].as_array().unwrap().iter();
+    let mut told: Vec<_> = lines
+        .map(|line| (line["form"].as_str().unwrap(), line["ceiling"].as_u64(), line["remaining"].as_u64()))
+        .collect();
+    told.sort_unstable();
+    assert_eq!(told, [("rate 3600 s", Some(20), Some(20)), ("rate 7200 s", Some(4), Some(4))], "{page}");
+    assert_eq!(world.calls(6), 4);
+}
+
 #[test]
 fn l16_changed_window_starts_empty_and_the_old_one_is_enforced_beside_it() {
     let rate = |window: &str, ceiling: u64| json!([{"name": "pace", "measure": "requests", "window": window, "ceiling": ceiling}]);

@@ -10,12 +10,14 @@ use anyhow::{Context, bail};
 use tollbook_admission::{Admission, shard};
 use tollbook_engine::{Balance, Shard};
 use tollbook_ledger::{AccountId, LimitId, Shape};
-use tollbook_policy::{Binding, CalendarId, Call, Catalog, Strictness, measure_word};
+use tollbook_policy::{Binding, CalendarId, Call, Catalog, Form, Strictness, measure_word};
 
 /// Most accounts told at once.
 pub const ACCOUNTS_MAX: usize = 10_000;
 /// Accounts asked for in one verb.
 const BATCH: usize = 256;
+/// Booked by forecast.
+const FORECAST: &str = "forecast";
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// One limit and what its account stands at. Amounts in the account's unit; cost in nano-currency.
@@ -26,13 +28,16 @@ pub struct Line {
     /// `key acme/web/web-1`.
     pub subject: String,
     pub measure: &'static str,
-    /// `rate 60 s`, `quota day Europe/Berlin`.
+    /// `rate 60 s`, `rate 60 s by forecast`, `quota day Europe/Berlin`.
     pub form: String,
+    /// How a rate is booked, `held` or `forecast`; other shapes hold, and are not asked.
+    pub booking: Option<&'static str>,
     pub model: Option<String>,
     pub hard: bool,
     pub shadow: bool,
     pub ceiling: u64,
     pub posted: i64,
+    /// Of a forecast account: what is planned.
     pub held: i64,
     pub live_holds: u64,
     /// Microseconds until the account is empty if nothing else comes.
@@ -40,6 +45,21 @@ pub struct Line {
     pub shadow_denied: u64,
     /// Calls this limit refused since the start of this process.
     pub denied: u64,
+}
+
+impl Line {
+    /// By how much the fullest window to come is planned to be fuller; nothing where amounts are held.
+    pub fn planned(&self) -> Option<i64> {
+        (self.booking == Some(FORECAST)).then_some(self.held)
+    }
+}
+
+fn booking(form: &Form) -> Option<&'static str> {
+    match form {
+        Form::Rate { .. } => Some("held"),
+        Form::Forecast { .. } => Some(FORECAST),
+        Form::Quota(_) | Form::Concurrency => None,
+    }
 }
 
 /// One account and the limits over it.
@@ -132,7 +152,8 @@ fn told<'a>(
             name: limit.name.clone(),
             subject: limit.scope.to_string(),
             measure: measure_word(limit.measure),
-            form: limit.form.to_string(),
+            form: limit.form.with_booking(),
+            booking: booking(&limit.form),
             model: limit.model.clone(),
             hard: limit.strictness == Strictness::Hard,
             shadow: *shadow,

@@ -168,7 +168,8 @@ fn account(line: &accounts::Line) -> Value {
     json!({
         "limit": line.name, "subject": line.subject, "measure": line.measure, "shape": line.form, "model": line.model,
         "strictness": if line.hard { "hard" } else { "soft" }, "shadow": line.shadow, "ceiling": line.ceiling,
-        "posted": line.posted, "held": line.held, "live_holds": line.live_holds,
+        "posted": line.posted, "held": line.held, "booking": line.booking, "planned": line.planned(),
+        "live_holds": line.live_holds,
         "reset_s": line.reset.div_ceil(1_000_000), "shadow_denied": line.shadow_denied,
         "denied": line.denied, "decimal": decimal(line.measure, line.ceiling, line.posted, line.held),
     })

@@ -128,6 +128,7 @@ pub fn row(line: &Line) -> Row {
         ceiling: line.ceiling,
         posted: line.posted,
         held: line.held,
+        planned: line.planned().is_some(),
         denied: line.denied,
         money: line.measure == "cost",
     }

@@ -1,4 +1,4 @@
-//! The demo's fake provider: chat, responses, messages and counting, plain and streamed, with believable text and usage.
+//! The demo's fake provider: chat, responses, messages and counting, plain and streamed, and embeddings, with believable text and usage.
 //!
 //! It answers from a small stock of sentences chosen by the request's own bytes, a word every few milliseconds, and
 //! reports usage as the real ones do. It keeps no state and checks no key.
@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -26,6 +27,10 @@ use tokio::net::TcpListener;
 const BODY_MAX: usize = 32 << 20;
 /// Longest answer, in words.
 const WORDS_MAX: u64 = 400;
+/// Most texts of one call for embeddings.
+const TEXTS_MAX: usize = 2048;
+/// Numbers of an embedding: enough to be seen.
+const DIMENSIONS: u64 = 8;
 const SENTENCES: [&str; 8] = [
     "A ledger keeps two columns for every account, what is held and what is posted, and the sum of both is what the limit sees.",
     "When a call is admitted its cost is not yet known, so an estimate is held until the answer has ended.",
@@ -94,6 +99,7 @@ async fn answer(request: Request<Incoming>, pace: Duration) -> Response<Body> {
         asked.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false);
     match (door, streamed) {
         (Door::Count, _) => whole(json!({"input_tokens": reply.input}), Duration::ZERO, &reply).await,
+        (Door::Embeddings, _) => whole(reply.embeddings(&asked), Duration::ZERO, &reply).await,
         (Door::Chat, false) => whole(reply.openai(), pace, &reply).await,
         (Door::Responses, false) => whole(reply.response(), pace, &reply).await,
         (Door::Messages, false) => whole(reply.anthropic(), pace, &reply).await,
@@ -110,6 +116,7 @@ enum Door {
     Responses,
     Messages,
     Count,
+    Embeddings,
 }
 
 impl Door {
@@ -123,6 +130,7 @@ impl Door {
             ("/responses", Self::Responses),
             ("/messages", Self::Messages),
             ("/messages/count_tokens", Self::Count),
+            ("/embeddings", Self::Embeddings),
         ]
         .into_iter()
         .find_map(|(end, door)| path.ends_with(end).then_some(door))
@@ -216,6 +224,38 @@ impl Reply {
         let mut lines: Vec<String> = events.iter().map(|event| format!("data: {event}\n\n")).collect();
         lines.push("data: [DONE]\n\n".to_owned());
         lines
+    }
+
+    /// Of each text one: numbers that mean nothing, the same for the same request. SDKs ask for them in base64.
+    fn embeddings(&self, asked: &Value) -> Value {
+        let texts = match asked.get("input").and_then(Value::as_array) {
+            // A list of numbers is one text, in llm_tokens.
+            Some(list) if list.iter().all(|item| !item.is_number()) => list.len().min(TEXTS_MAX),
+            _ => 1,
+        };
+        let numbers = |text: u64| -> Vec<f32> {
+            let byte = |n: u64| {
+                self.id.rotate_left(u32::try_from(8 * n).unwrap_or(0)).wrapping_add(text).to_le_bytes()[0]
+            };
+            (0..DIMENSIONS).map(|n| f32::from(i8::from_le_bytes([byte(n)]))).collect()
+        };
+        let encoded = asked.get("encoding_format").and_then(Value::as_str) == Some("base64");
+        let embedding = |text: u64| {
+            let numbers = numbers(text);
+            if encoded {
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                json!(base64::engine::general_purpose::STANDARD.encode(bytes))
+            } else {
+                json!(numbers)
+            }
+        };
+        let data: Vec<Value> = (0..u64::try_from(texts).unwrap_or(0))
+            .map(|text| json!({"object": "embedding", "index": text, "embedding": embedding(text)}))
+            .collect();
+        json!({
+            "object": "list", "data": data, "model": self.model,
+            "usage": {"prompt_tokens": self.input, "total_tokens": self.input},
+        })
     }
 
     /// The response at a moment: without its text while it is being made.

@@ -16,6 +16,8 @@ pub struct Row {
     pub ceiling: u64,
     pub posted: i64,
     pub held: i64,
+    /// What stands in `held` is planned, not held.
+    pub planned: bool,
     pub denied: u64,
     /// Amounts are nano-currency.
     pub money: bool,
@@ -76,10 +78,15 @@ fn cells(row: &Row) -> [String; 7] {
         row.limit.clone(),
         amount(i128::from(row.ceiling)),
         amount(i128::from(row.posted)),
-        amount(i128::from(row.held)),
+        held(row, amount(i128::from(row.held))),
         amount(remaining.max(0)),
         grouped(i128::from(row.denied)),
     ]
+}
+
+/// A plan is no hold: it gives way to fact every two seconds, and says so.
+fn held(row: &Row, amount: String) -> String {
+    if row.planned { format!("{amount} planned") } else { amount }
 }
 
 fn line(out: &mut String, cells: &[String; 7], widths: [usize; 7], width: usize, colour: &str) {
@@ -100,7 +107,7 @@ mod tests {
 
     fn row(posted: i64, held: i64) -> Row {
         let (subject, limit) = ("key a/b/c".to_owned(), "requests per 60s".to_owned());
-        Row { subject, limit, ceiling: 1000, posted, held, denied: 3, money: false }
+        Row { subject, limit, ceiling: 1000, posted, held, planned: false, denied: 3, money: false }
     }
 
     fn plain(text: &str) -> String {
@@ -118,6 +125,18 @@ mod tests {
 subject    limit             ceiling  posted  held  remaining  denied
 key a/b/c  requests per 60s    1,000       5    10        985       3
 key a/b/c  requests per 60s    1,000      -1     0      1,001       3
+";
+        assert_eq!(text, want);
+    }
+
+    #[test]
+    fn what_is_planned_says_so() {
+        let planned = Row { planned: true, ..row(5, 10) };
+        let text = plain(&draw(&[planned, row(5, 0)], 200, 50, false));
+        let want = "\
+subject    limit             ceiling  posted        held  remaining  denied
+key a/b/c  requests per 60s    1,000       5  10 planned        985       3
+key a/b/c  requests per 60s    1,000       5           0        995       3
 ";
         assert_eq!(text, want);
     }

@@ -71,11 +71,22 @@ fn the_demo_runs_holds_limits_and_explains() {
         assert!(stream.contains(&format!("event: {event}\n")), "{event}: {stream}");
     }
 
+    embeddings(gateway, &team);
+
     let (status, page) = call(admin, "GET", "/admin/v1/accounts", &operator, "");
     let free_requests =
         page["data"].as_array().unwrap().iter().find(|line| line["limit"] == "tenant free requests rate");
     let line = free_requests.unwrap();
     assert_eq!((status, &line["posted"], &line["denied"]), (200, &json!(5), &json!(1)));
+    // Each line says how it is booked, and what stands in held.
+    let booked = |limit: &str| {
+        let line = page["data"].as_array().unwrap().iter().find(|line| line["limit"] == limit);
+        let line = line.unwrap_or_else(|| panic!("{limit} is not in {page}"));
+        (line["shape"].clone(), line["booking"].clone(), line["planned"] == line["held"])
+    };
+    assert_eq!(booked("tenant free requests rate"), (json!("rate 60 s"), json!("held"), false));
+    assert_eq!(booked("tenant free tokens rate"), (json!("rate 60 s by forecast"), json!("forecast"), true));
+    assert_eq!(booked("tenant team concurrency"), (json!("concurrency"), json!(null), false));
 
     let url = format!("http://{admin}");
     let explained = command(&["explain", "--admin", &url, "--key-id", "free-1", "--model", "demo-small"])
@@ -90,6 +101,19 @@ fn the_demo_runs_holds_limits_and_explains() {
         .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(data.join("journal.sqlite").exists());
+}
+
+/// One text or several, as numbers or as the SDKs ask for them.
+fn embeddings(gateway: std::net::SocketAddr, api_key: &str) {
+    for (input, format, texts) in
+        [(json!("hi"), "float", 1), (json!(["hi", "ho"]), "base64", 2), (json!([1, 2, 3]), "float", 1)]
+    {
+        let body = json!({"model": "demo-small", "input": input, "encoding_format": format});
+        let (status, answer) = call(gateway, "POST", "/v1/embeddings", api_key, &body.to_string());
+        assert_eq!((status, answer["data"].as_array().map(Vec::len)), (200, Some(texts)), "{answer}");
+        assert_eq!(answer["data"][0]["embedding"].is_string(), format == "base64", "{answer}");
+        assert!(answer["usage"]["prompt_tokens"].as_u64().is_some_and(|n| n > 0), "{answer}");
+    }
 }
 
 fn printed_ids(printed: &std::path::Path) -> bool {

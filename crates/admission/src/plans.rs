@@ -17,7 +17,9 @@ use tollbook_ledger::units::PROGRESS_ACCOUNTS_MAX;
 use tollbook_ledger::{AccountId, Micros, Progress, Receipt, Reserve, Shape};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
+use tollbook_telemetry::log::Every;
 
+use crate::live::WARN_EVERY;
 use crate::time::EngineTime;
 use crate::{report, verb};
 
@@ -124,6 +126,9 @@ pub(crate) struct Plans {
     deadline: Duration,
     accounts: RwLock<Accounts>,
     accounts_max: usize,
+    /// The largest number of a batch of an account that is followed no more.
+    numbered: AtomicU64,
+    missed: Every,
 }
 
 /// Accounts followed at once, two KiB each. Calls on further ones are not followed: their plans go by the clock alone,
@@ -148,7 +153,8 @@ impl Plans {
         (every, deadline): (Duration, Duration),
         accounts_max: usize,
     ) -> Self {
-        Self { engine, time, metrics, gateway, every, deadline, accounts: RwLock::default(), accounts_max }
+        let (accounts, numbered, missed) = (RwLock::default(), AtomicU64::new(0), Every::new(WARN_EVERY));
+        Self { engine, time, metrics, gateway, every, deadline, accounts, accounts_max, numbered, missed }
     }
 
     /// Follows a call that the engine admitted, on each of its forecast accounts.
@@ -184,7 +190,7 @@ impl Plans {
         }
         let new = || {
             let (shard, account) = name;
-            let share = Share::new(account, window, now);
+            let share = Share::new(account, window, now).above(self.numbered.load(Ordering::Relaxed));
             Arc::new(Mutex::new(Planned { shard, share, streams: Vec::new(), free: Vec::new() }))
         };
         Some(Arc::clone(all.entry(name).or_insert_with(new)))
@@ -233,7 +239,13 @@ impl Plans {
         if idle {
             // One that a call has just taken is in its hands too, and stays.
             let mut all = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
-            all.retain(|_, planned| Arc::strong_count(planned) > 1 || !lock(planned).is_idle());
+            all.retain(|_, planned| {
+                let stays = Arc::strong_count(planned) > 1 || !lock(planned).is_idle();
+                if !stays {
+                    self.numbered.fetch_max(lock(planned).share.seq(), Ordering::Relaxed);
+                }
+                stays
+            });
         }
         self.metrics.plan_streams.set((), followed);
         said
@@ -255,7 +267,9 @@ impl Plans {
             }
             Err(error) => {
                 report::failed(&self.metrics, Verb::Progress, &error);
-                tracing::warn!(%error, "a batch of progress was missed; it is sent again");
+                if let Some(suppressed) = self.missed.pass(tokio::time::Instant::now().into_std()) {
+                    tracing::warn!(%error, suppressed, "a batch of progress was missed; it is sent again");
+                }
             }
         }
     }

@@ -7,7 +7,8 @@
 //! Invariant: `booked` is, second by second, what admissions and the batches that [`Share::flush`] made have written.
 //! A batch is given out until it is acknowledged, always under the same number; nothing new is sent before that. Numbers
 //! begin at the engine time at which a share is made: an account remembers its gateway for longer than a share lives, and
-//! a share that is made anew must not be taken for a repeat.
+//! a share that is made anew must not be taken for a repeat. Time may step back, so a caller that forgets shares keeps the
+//! largest number of those and makes new ones above it.
 
 use crate::account::AccountId;
 use crate::book::Flow;
@@ -201,8 +202,20 @@ impl Share {
         }
     }
 
+    /// Its numbers begin above those of shares that its gateway has forgotten.
+    #[must_use]
+    pub fn above(mut self, seq: u64) -> Self {
+        self.seq = self.seq.max(seq);
+        self
+    }
+
     pub fn account(&self) -> AccountId {
         self.account
+    }
+
+    /// The number of its last batch.
+    pub fn seq(&self) -> u64 {
+        self.seq
     }
 
     /// A call was admitted at `now`: the account has written its plan. `coefficients` and `output` are those of its leg.

@@ -1,8 +1,9 @@
 //! Places among the plans: each is one call's, from its receipt until its end, however it ends.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tollbook_admission::{Lives, Outcome, Settings};
+use tollbook_admission::{Ending, Lives, Outcome, Settings};
 use tollbook_policy::{Booking, LimitDraft, Measure, Scope, ShapeDraft, Subject};
 
 use crate::flaky::Mood;
@@ -50,4 +51,28 @@ async fn a_call_that_is_dropped_at_the_door_leaves_no_plan() {
     assert!(left.is_err(), "its client left before the pool answered");
     world.engine.set(Mood::Well);
     assert_eq!(followed(&world).await, 0);
+}
+
+/// An account is followed, forgotten, and followed again under a clock that was set back meanwhile: the engine remembers
+/// the numbers of before, and must not take what is new for a repeat.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_steps_back_makes_no_batch_a_repeat() {
+    let world = World::start(vec![of_pool(1_000_000)], Settings::default(), None).await;
+    let repeated = || world.engine.inner.stats().alarms.progress_repeated;
+    for round in 0..3 {
+        let before = world.metrics.plan_batches.get(());
+        let mut call = world.admit(true).await.unwrap();
+        call.ticket.sending();
+        assert_eq!(followed(&world).await, 1);
+        call.ticket.end(&Outcome::bare(Ending::ClientGone));
+        assert_eq!(followed(&world).await, 0);
+        assert!(world.metrics.plan_batches.get(()) > before, "round {round}");
+        assert_eq!(repeated(), 0, "round {round}");
+        // Nothing of it is in a window any more; a question tells the gateway so, and a flush forgets.
+        world.clock.0.fetch_add(100_000_000, Ordering::SeqCst);
+        world.explain("hi").await;
+        assert_eq!(followed(&world).await, 0);
+        world.clock.0.fetch_sub(100_500_000, Ordering::SeqCst);
+        world.explain("hi").await;
+    }
 }

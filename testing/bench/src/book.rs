@@ -206,13 +206,7 @@ async fn engine_pairs(time: Duration) -> Result<(f64, f64)> {
                 pairs += 1;
             }
         }
-        // The part of the drain that the engine does; the store's part is not measured here.
-        for shard in &shards {
-            let records = engine.journal_read(*shard, Cursor::default(), usize::MAX).await?.value;
-            if let Some(last) = records.last() {
-                engine.journal_trim(*shard, last.cursor).await?;
-            }
-        }
+        drain(&engine, &shards).await?;
     }
     let used = cpu_time(ClockId::ProcessCPUTime).saturating_sub(cpu);
     engine.close()?;
@@ -220,6 +214,17 @@ async fn engine_pairs(time: Duration) -> Result<(f64, f64)> {
     let records = opened.report.records as f64 / opened.report.took.as_secs_f64();
     ensure!(opened.report.records >= 2 * pairs, "records are missing from the log");
     Ok((pairs as f64 / used.as_secs_f64(), records))
+}
+
+/// The part of the drain that the engine does; the store's part is not measured here.
+pub(crate) async fn drain(engine: &MemoryEngine, shards: &[Shard]) -> Result<()> {
+    for shard in shards {
+        let records = engine.journal_read(*shard, Cursor::default(), usize::MAX).await?.value;
+        if let Some(last) = records.last() {
+            engine.journal_trim(*shard, last.cursor).await?;
+        }
+    }
+    Ok(())
 }
 
 /// A reserve and its settle.

@@ -84,12 +84,7 @@ async fn planned_pairs(time: Duration) -> Result<f64> {
                 pairs += 1;
             }
         }
-        for shard in &shards {
-            let records = engine.journal_read(*shard, Cursor::default(), usize::MAX).await?.value;
-            if let Some(last) = records.last() {
-                engine.journal_trim(*shard, last.cursor).await?;
-            }
-        }
+        book::drain(&engine, &shards).await?;
     }
     let used = book::cpu_time(ClockId::ProcessCPUTime).saturating_sub(cpu);
     engine.close()?;

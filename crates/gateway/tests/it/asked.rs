@@ -27,15 +27,7 @@ fn daily(ceiling: i128) -> Plan {
 
 /// What a call holds on the first limit while it is at the provider.
 async fn held_by(world: &World, path: &str, body: &Value) -> i64 {
-    world.up.hold_until_released();
-    let calls = world.up.calls().len();
-    let watch = async {
-        world.until("the call is at the provider", || world.up.calls().len() > calls).await;
-        let held = world.balance(0).await.1;
-        world.up.release();
-        held
-    };
-    let (answer, held) = tokio::join!(world.post(path, body), watch);
+    let (held, answer) = world.held_by(path, body).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text());
     held
 }

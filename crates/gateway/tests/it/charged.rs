@@ -272,16 +272,7 @@ fn steeply(budget: i128) -> Plan {
 /// What one call holds of the budget, and its answer.
 async fn held_by(world: &World, body: &Value, script: Script) -> (i64, Answer) {
     world.up.script(script);
-    world.up.hold_until_released();
-    let calls = world.up.calls().len();
-    let watch = async {
-        world.until("the call is at the provider", || world.up.calls().len() > calls).await;
-        let held = world.balance(0).await.1;
-        world.up.release();
-        held
-    };
-    let (answer, held) = tokio::join!(world.chat(body), watch);
-    (held, answer)
+    world.held_by("/v1/chat/completions", body).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

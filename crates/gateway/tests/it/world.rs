@@ -279,6 +279,20 @@ impl World {
         self.post("/v1/chat/completions", body).await
     }
 
+    /// What a call holds on the first limit while it is at the provider, and its answer.
+    pub(crate) async fn held_by(&self, path: &str, body: &Value) -> (i64, Answer) {
+        self.up.hold_until_released();
+        let calls = self.up.calls().len();
+        let watch = async {
+            self.until("the call is at the provider", || self.up.calls().len() > calls).await;
+            let held = self.balance(0).await.1;
+            self.up.release();
+            held
+        };
+        let (answer, held) = tokio::join!(self.post(path, body), watch);
+        (held, answer)
+    }
+
     /// A stream of which the head was read; the body is the caller's to read or drop.
     pub(crate) async fn open_stream(
         &self,

@@ -411,7 +411,7 @@ impl Admission {
         started: Instant,
     ) -> Result<Admitted, Refused> {
         let text = |text: Option<&str>| -> Arc<str> { Arc::from(text.unwrap_or_default()) };
-        let live = Arc::new(Live::new(tenant.claim(), None, allowance(&bound, &tenant)));
+        let live = Arc::new(Live::new(&tenant, None, allowance(&bound, &tenant)));
         let service = asking.service.or_else(|| asking.principal.key().and_then(|k| k.service.as_deref()));
         let mut open = Open {
             hold,

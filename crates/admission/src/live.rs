@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
-use tollbook_engine::{Claim, Engine, RenewCall};
-use tollbook_ledger::{Micros, Renewed};
+use tollbook_engine::{Claim, Engine, Receipt, RenewCall};
+use tollbook_ledger::{Micros, Renewed, SubjectId};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
 use tollbook_telemetry::log::Every;
@@ -57,6 +57,8 @@ impl Default for Lives {
 #[derive(Debug)]
 pub(crate) struct Live {
     tenant: Claim,
+    /// Of the tenant's accounts, if its holds may grow.
+    subjects: Vec<SubjectId>,
     pool: Mutex<Option<Claim>>,
     sent: AtomicBool,
     ended: AtomicBool,
@@ -80,9 +82,10 @@ pub enum Leave {
 }
 
 impl Live {
-    pub(crate) fn new(tenant: Claim, pool: Option<Claim>, allowance: u64) -> Self {
+    pub(crate) fn new(tenant: &Receipt, pool: Option<Claim>, allowance: u64) -> Self {
         Self {
-            tenant,
+            tenant: tenant.claim(),
+            subjects: if allowance == u64::MAX { Vec::new() } else { tenant.subjects() },
             pool: Mutex::new(pool),
             sent: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -220,6 +223,7 @@ impl LiveCalls {
                     let sent = live.is_sent();
                     live.claims().map(move |claim| RenewCall {
                         claim,
+                        subjects: Vec::new(),
                         sent,
                         life,
                         output_expected: None,
@@ -250,6 +254,7 @@ impl LiveCalls {
                 .iter()
                 .map(|live| RenewCall {
                     claim: live.tenant,
+                    subjects: live.subjects.clone(),
                     sent: live.is_sent(),
                     life,
                     output_expected: Some(live.asked.load(Ordering::Acquire)),

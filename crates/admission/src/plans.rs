@@ -280,6 +280,7 @@ impl Plans {
             .into_iter()
             .map(|(claim, output)| RenewCall {
                 claim,
+                subjects: Vec::new(),
                 sent: true,
                 life: 0,
                 output_expected: None,

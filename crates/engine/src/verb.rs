@@ -35,6 +35,17 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Subjects of its accounts, each once.
+    pub fn subjects(&self) -> Vec<SubjectId> {
+        let mut found = Vec::new();
+        for leg in &self.receipt.legs {
+            if !found.contains(&leg.account.subject) {
+                found.push(leg.account.subject);
+            }
+        }
+        found
+    }
+
     /// What a later verb names.
     pub fn claim(&self) -> Claim {
         Claim { shard: self.shard, id: self.receipt.id, attempt: self.receipt.attempt }
@@ -78,9 +89,11 @@ pub struct RebookCall {
 }
 
 /// One renewal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RenewCall {
     pub claim: Claim,
+    /// Subjects of the receipt's accounts, if an output is given; lets an adapter declare its keys.
+    pub subjects: Vec<SubjectId>,
     pub sent: bool,
     pub life: Micros,
     pub output_expected: Option<u64>,

@@ -72,6 +72,7 @@ pub fn l10_held_is_the_sum_after_any_mix_of_endings(factory: Factory) {
             2 => {
                 let call = tollbook_engine::RenewCall {
                     claim,
+                    subjects: Vec::new(),
                     sent: true,
                     life: 60 * S,
                     output_expected: None,

@@ -338,7 +338,8 @@ impl Run {
         let why = *self.random.of(&[ReleaseWhy::NeverSent, ReleaseWhy::Failed]);
         let claim = receipt.claim();
         let entry = (why == ReleaseWhy::Failed).then(|| b"failed".to_vec());
-        let call = ReleaseCall { claim, accounts: Vec::new(), why, entry };
+        let accounts = receipt.receipt.legs.iter().map(|leg| leg.account).collect();
+        let call = ReleaseCall { claim, accounts, why, entry };
         let got = wait(self.harness.engine().release(&call)).map(|reply| (reply.now, reply.value));
         let now = got.as_ref().map_or(self.harness.now(), |(now, _)| *now);
         let command = Release { id: claim.id, attempt: claim.attempt, why };
@@ -368,8 +369,9 @@ impl Run {
         let claim = receipt.claim();
         let sent = !self.random.one_in(4);
         let outgrown = self.random.one_in(3).then(|| self.random.below(400));
-        let call = RenewCall { claim, sent, life: M, output_expected: output, outgrown };
-        let reply = wait(self.harness.engine().renew(&[call])).expect("renew answers");
+        let subjects = receipt.subjects();
+        let call = RenewCall { claim, subjects, sent, life: M, output_expected: output, outgrown };
+        let reply = wait(self.harness.engine().renew(std::slice::from_ref(&call))).expect("renew answers");
         let growth = output.map_or(Growth::Unchanged, Growth::Output);
         let command = Renew { id: claim.id, attempt: claim.attempt, life: M, sent, growth, outgrown };
         let want = self.model.renew(reply.now, &command, &mut Nowhere).expect("the model renews");
@@ -525,6 +527,8 @@ fn promised(mut denial: ledger::Denial) -> ledger::Denial {
     {
         hint.after = 0;
     }
+    // Due holds of one second come in any order.
+    denial.due.sort_unstable();
     denial
 }
 

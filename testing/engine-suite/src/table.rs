@@ -275,6 +275,7 @@ impl Table {
             Do::Renew { id, sent, output } => {
                 let call = RenewCall {
                     claim: claim(id, 1),
+                    subjects: self.subjects(id),
                     sent,
                     life: 60 * S,
                     output_expected: output,
@@ -298,7 +299,8 @@ impl Table {
             Do::Outgrown(id, output) => {
                 let claim = claim(id, 1);
                 let (sent, life, outgrown) = (true, 60 * S, Some(output));
-                let call = RenewCall { claim, sent, life, output_expected: None, outgrown };
+                let subjects = Vec::new();
+                let call = RenewCall { claim, subjects, sent, life, output_expected: None, outgrown };
                 let renewed = wait(self.harness.engine().renew(&[call])).expect(row).value.remove(0);
                 let Want::Renewed(held) = want else { panic!("{row}: a renewal is wanted") };
                 assert_eq!(renewed, Renewed::Held(held.clone()), "{row}");
@@ -426,6 +428,10 @@ impl Table {
             .get(&(id, attempt))
             .cloned()
             .unwrap_or_else(|| panic!("{row}: no receipt of that attempt"))
+    }
+
+    fn subjects(&self, id: u128) -> Vec<ledger::SubjectId> {
+        self.receipts.get(&(id, 1)).map(Receipt::subjects).unwrap_or_default()
     }
 
     fn accounts(&self, id: u128, attempt: u16) -> Vec<ledger::AccountId> {

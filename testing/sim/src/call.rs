@@ -338,6 +338,7 @@ impl Open {
         let claim = self.tenant.claim();
         let call = RenewCall {
             claim,
+            subjects: Vec::new(),
             sent: true,
             life: RENEWED_LIFE,
             output_expected: Some(wanted),

@@ -397,6 +397,7 @@ impl Live {
         let output_expected = (growth > 0).then_some(growth);
         let renewal = |claim: &Claim| RenewCall {
             claim: *claim,
+            subjects: Vec::new(),
             sent,
             life: RENEWED_LIFE,
             output_expected,

@@ -100,6 +100,7 @@ fn book(engine: &MemoryEngine, clock: &Hand, calls: &[R]) {
         .iter()
         .map(|id| RenewCall {
             claim: claim(*id, 1),
+            subjects: Vec::new(),
             sent: true,
             life: M,
             output_expected: Some(200),

@@ -160,6 +160,7 @@ impl World {
         self.reserve(id).await;
         let renew = RenewCall {
             claim: claim(id),
+            subjects: Vec::new(),
             sent: true,
             life: RENEWED_LIFE,
             output_expected: None,

@@ -6,22 +6,29 @@
 use super::Book;
 use super::account::Sides;
 use crate::account::{Measure, Shape};
-use crate::command::Adjust;
+use crate::command::{Adjust, Opening};
 use crate::event::{Adjusted, Event, Log, Opened, PeriodOpened};
 use crate::reply::Refusal;
 use crate::units::{AMOUNT_MAX, Micros, REMEMBER};
 
+impl Adjust {
+    /// What the book refuses whatever stands in it.
+    pub fn check(&self) -> Result<(), Refusal> {
+        if self.delta.unsigned_abs() > AMOUNT_MAX {
+            return Err(Refusal::Amount(0));
+        }
+        let fits = |opening: &Opening| opening.end > self.period && opening.measure != Measure::Concurrency;
+        if self.opening.as_ref().is_some_and(|opening| !fits(opening)) {
+            return Err(Refusal::Shape(0));
+        }
+        Ok(())
+    }
+}
+
 impl Book {
     /// True if it was applied now, false if this id had been applied before.
     pub fn adjust(&mut self, now: Micros, cmd: &Adjust, log: &mut impl Log) -> Result<bool, Refusal> {
-        if cmd.delta.unsigned_abs() > AMOUNT_MAX {
-            return Err(Refusal::Amount(0));
-        }
-        if cmd.opening.is_some_and(|opening| {
-            opening.end <= cmd.period || matches!(opening.measure, Measure::Concurrency)
-        }) {
-            return Err(Refusal::Shape(0));
-        }
+        cmd.check()?;
         let steady = self.steady(now);
         if self.adjusts.known.get(&cmd.id).is_some_and(|applied| applied.saturating_add(REMEMBER) > steady) {
             return Ok(false);

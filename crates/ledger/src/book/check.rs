@@ -1,9 +1,10 @@
 //! The shape of commands: what is refused before anything is decided.
 //!
 //! Invariant: of several refusals the one that comes first in [`Refusal`] wins, then the one of the first leg. A leg
-//! that passes has finite amounts: base + per_output × e, for any e up to its cap, stays below 2^53 thousands.
+//! that passes has finite amounts: base + per_output × e, for any e up to its cap, is at most 2^53 − 1 thousandths.
 
 use super::Book;
+use super::account::Account;
 use crate::account::{Measure, Shape};
 use crate::command::{Hold, Leg, Periods, Reserve};
 use crate::reply::Refusal;
@@ -12,49 +13,61 @@ use crate::units::{
     LIMITS_PER_LEG_MAX, WIDTH_MAX,
 };
 
+impl Reserve {
+    /// What the book refuses whatever stands in it.
+    pub fn check(&self) -> Result<(), Refusal> {
+        check(self, |_| None)
+    }
+}
+
 impl Book {
     /// Check a reserve; `slots` gets the slot of each leg's account, if it exists.
     pub(super) fn check(&self, cmd: &Reserve, slots: &mut Vec<Option<u32>>) -> Result<(), Refusal> {
         slots.clear();
-        if cmd.legs.is_empty() {
-            return Err(Refusal::NoLegs);
+        if cmd.legs.len() <= LEGS_MAX {
+            slots.extend(cmd.legs.iter().map(|leg| self.accounts.find(leg.account)));
         }
-        if cmd.legs.len() > LEGS_MAX {
-            return Err(Refusal::TooManyLegs);
-        }
-        slots.extend(cmd.legs.iter().map(|leg| self.accounts.find(leg.account)));
-        // A bit per name: only where it is set already can a leg repeat an account.
-        let mut names = 0_u64;
-        let mut first = None;
-        for (index, (leg, slot)) in cmd.legs.iter().zip(slots.iter()).enumerate() {
-            let bit = 1 << ((leg.account.name ^ leg.account.subject.0.rotate_left(7)) % 64);
-            let before = if names & bit == 0 { &[] } else { cmd.legs.get(..index).unwrap_or_default() };
-            names |= bit;
-            if let Some(refusal) = self.check_leg(index, leg, before, *slot) {
-                first = first.map_or(Some(refusal), |first: Refusal| Some(first.min(refusal)));
-            }
-        }
-        match first {
-            Some(refusal) => Err(refusal),
-            None if cmd.context.len() > CONTEXT_MAX => Err(Refusal::Context),
-            None => Ok(()),
-        }
+        check(cmd, |index| self.accounts.get(slots.get(index).copied().flatten()?))
     }
+}
 
-    fn check_leg(&self, index: usize, leg: &Leg, before: &[Leg], slot: Option<u32>) -> Option<Refusal> {
-        if leg.limits.is_empty() || leg.limits.len() > LIMITS_PER_LEG_MAX {
-            return Some(Refusal::Limits(index));
-        }
-        if before.iter().any(|other| other.account == leg.account) {
-            return Some(Refusal::RepeatedAccount(index));
-        }
-        if !amounts_fit(leg) {
-            return Some(Refusal::Amount(index));
-        }
-        let other = slot.and_then(|slot| self.accounts.get(slot));
-        let as_known = other.is_none_or(|account| account.measure == leg.measure && account.is(leg.shape));
-        (!as_known || !shape_fits(leg)).then_some(Refusal::Shape(index))
+fn check<'a>(cmd: &Reserve, known: impl Fn(usize) -> Option<&'a Account>) -> Result<(), Refusal> {
+    if cmd.legs.is_empty() {
+        return Err(Refusal::NoLegs);
     }
+    if cmd.legs.len() > LEGS_MAX {
+        return Err(Refusal::TooManyLegs);
+    }
+    // A bit per name: only where it is set already can a leg repeat an account.
+    let mut names = 0_u64;
+    let mut first = None;
+    for (index, leg) in cmd.legs.iter().enumerate() {
+        let bit = 1 << ((leg.account.name ^ leg.account.subject.0.rotate_left(7)) % 64);
+        let before = if names & bit == 0 { &[] } else { cmd.legs.get(..index).unwrap_or_default() };
+        names |= bit;
+        if let Some(refusal) = check_leg(index, leg, before, known(index)) {
+            first = first.map_or(Some(refusal), |first: Refusal| Some(first.min(refusal)));
+        }
+    }
+    match first {
+        Some(refusal) => Err(refusal),
+        None if cmd.context.len() > CONTEXT_MAX => Err(Refusal::Context),
+        None => Ok(()),
+    }
+}
+
+fn check_leg(index: usize, leg: &Leg, before: &[Leg], known: Option<&Account>) -> Option<Refusal> {
+    if leg.limits.is_empty() || leg.limits.len() > LIMITS_PER_LEG_MAX {
+        return Some(Refusal::Limits(index));
+    }
+    if before.iter().any(|other| other.account == leg.account) {
+        return Some(Refusal::RepeatedAccount(index));
+    }
+    if !amounts_fit(leg) {
+        return Some(Refusal::Amount(index));
+    }
+    let as_known = known.is_none_or(|account| account.measure == leg.measure && account.is(leg.shape));
+    (!as_known || !shape_fits(leg)).then_some(Refusal::Shape(index))
 }
 
 /// One settled amount per leg, each an amount.
@@ -67,7 +80,7 @@ pub(super) fn check_actual(actual: &[u64]) -> Result<(), Refusal> {
 
 fn amounts_fit(leg: &Leg) -> bool {
     let most = leg.per_output.checked_mul(leg.cap).and_then(|most| most.checked_add(leg.base));
-    most.is_some_and(|most| most <= AMOUNT_MAX * 1000)
+    most.is_some_and(|most| most <= AMOUNT_MAX)
         && leg.cap <= AMOUNT_MAX
         && leg.worst <= AMOUNT_MAX
         && leg.limits.iter().all(|limit| limit.ceiling <= AMOUNT_MAX)

@@ -15,7 +15,7 @@ use crate::units::{AMOUNT_MAX, Micros, PROGRESS_ACCOUNTS_MAX, PROGRESS_SECONDS_M
 impl Book {
     /// Apply the batches of one gateway, each once.
     pub fn progress(&mut self, now: Micros, cmds: &[Progress], log: &mut impl Log) -> Result<(), Refusal> {
-        check(cmds)?;
+        Progress::check(cmds)?;
         let steady = self.steady(now);
         let (mut batches, mut deltas) = (Vec::with_capacity(cmds.len()), Vec::new());
         let (mut repeated, mut outside) = (0, 0_u64);
@@ -58,16 +58,19 @@ fn track_of(account: &super::account::Account) -> Option<&super::track::Track> {
     }
 }
 
-fn check(cmds: &[Progress]) -> Result<(), Refusal> {
-    if cmds.len() > PROGRESS_ACCOUNTS_MAX {
-        return Err(Refusal::Progress(PROGRESS_ACCOUNTS_MAX));
-    }
-    let fits = |cmd: &Progress| {
-        cmd.deltas.len() <= PROGRESS_SECONDS_MAX
-            && cmd.deltas.iter().all(|delta| delta.unsigned_abs() <= AMOUNT_MAX)
-    };
-    match cmds.iter().position(|cmd| !fits(cmd)) {
-        Some(index) => Err(Refusal::Progress(index)),
-        None => Ok(()),
+impl Progress {
+    /// What the book refuses of one `progress` whatever stands in it.
+    pub fn check(all: &[Self]) -> Result<(), Refusal> {
+        if all.len() > PROGRESS_ACCOUNTS_MAX {
+            return Err(Refusal::Progress(PROGRESS_ACCOUNTS_MAX));
+        }
+        let fits = |cmd: &Self| {
+            cmd.deltas.len() <= PROGRESS_SECONDS_MAX
+                && cmd.deltas.iter().all(|delta| delta.unsigned_abs() <= AMOUNT_MAX)
+        };
+        match all.iter().position(|cmd| !fits(cmd)) {
+            Some(index) => Err(Refusal::Progress(index)),
+            None => Ok(()),
+        }
     }
 }

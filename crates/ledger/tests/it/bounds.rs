@@ -102,7 +102,7 @@ fn bounds_hold_at_the_bound() {
 fn l13_amounts_at_the_bound() {
     let mut cmd = with(vec![leg(0)]);
     cmd.legs[0].limits[0].ceiling = AMOUNT_MAX;
-    (cmd.legs[0].base, cmd.legs[0].per_output, cmd.legs[0].cap) = (AMOUNT_MAX * 1000 - 1_000, 1, 1_000);
+    (cmd.legs[0].base, cmd.legs[0].per_output, cmd.legs[0].cap) = (AMOUNT_MAX - 1_000, 1, 1_000);
     assert!(is_admitted(&cmd));
     cmd.legs[0].cap = 1_001;
     assert_eq!(ask(&cmd), Err(Refusal::Amount(0)));
@@ -164,8 +164,8 @@ fn one_name_has_one_shape() {
 fn l10_the_sum_of_shadow_holds_is_bounded() {
     let (mut book, mut log) = (Book::new(), Follower::default());
     let mut cmd = with(vec![leg(0)]);
-    (cmd.legs[0].base, cmd.legs[0].cap, cmd.legs[0].worst) = (AMOUNT_MAX * 1000, 0, AMOUNT_MAX);
-    cmd.legs[0].limits[0].shadow = true;
+    (cmd.legs[0].cap, cmd.legs[0].worst) = (0, AMOUNT_MAX);
+    (cmd.legs[0].limits[0].shadow, cmd.legs[0].limits[0].hold) = (true, Hold::Worst);
     for id in 0..600 {
         cmd.id = ReservationId(id);
         assert!(matches!(book.reserve(START, &cmd, &mut log), Ok(Verdict::Admit(_))));

@@ -479,10 +479,10 @@ fn l12_a_ring_stands_still_or_restarts() {
 fn l13_amounts_are_bounded_at_the_edge() {
     over_book(
         "
-        leg fee cost life hard 9007199254740991
-        0  reserve 1 fee=9007199254740992 => refused leg 0 has an amount above 2^53 - 1
-        0  reserve 1 fee=9007199254740990+1 => admit 9007199254740991
-        0  reserve 2 fee=9007199254740990+2 => refused leg 0 has an amount above
+        leg fee cost life hard 9007199254740991 worst
+        0  reserve 1 fee=9007199254741    => refused leg 0 has an amount above 2^53 - 1
+        0  reserve 1 fee=9007199254740+1  => refused leg 0 has an amount above
+        0  reserve 1 fee=1:9007199254740991 => admit 9007199254740991
         0  reserve 2 fee=1:9007199254740992 => refused leg 0 has an amount above
         0  reserve 2 fee=1                => deny fee busy 1 likely ceiling 9007199254740991 room 0
         1  settle 1 9007199254740992      => refused leg 0 has an amount above
@@ -491,7 +491,7 @@ fn l13_amounts_are_bounded_at_the_edge() {
         1  book fee                       => posted 9007199254740991 held 0
         1  alarm saturated                => 1
         1  adjust 2 fee life 9007199254740992 => refused
-        1  limit fee hard 9007199254740992
+        1  limit fee hard 9007199254740992 worst
         1  reserve 2 fee=1                => refused leg 0 has an amount above
         ",
     );

@@ -106,7 +106,13 @@ pub fn l13_amounts_are_bounded_at_the_edge(factory: Factory) {
                 Do::Reserve(call(1, [tpm("k:tpm", most, 1).output(most)])),
                 Want::Refused(Refusal::Amount(0)),
             ),
-            (0, Do::Reserve(call(1, [lifetime("t:cost", most, most)])), Want::Holds(vec![most])),
+            // Thousandths are amounts too.
+            (
+                0,
+                Do::Reserve(call(1, [tpm("k:tpm", most, most / 1000 + 1)])),
+                Want::Refused(Refusal::Amount(0)),
+            ),
+            (0, Do::Reserve(call(1, [lifetime("t:cost", most, 1).worst(most)])), Want::Holds(vec![most])),
             (0, settle(1, [most + 1]), Want::Refused(Refusal::Amount(0))),
             (0, settle(1, [1, 1]), Want::Refused(Refusal::ActualCount)),
             (0, settle(1, [most]), Want::Met(Met::Held)),

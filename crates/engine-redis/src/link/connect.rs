@@ -134,7 +134,10 @@ async fn told(
         () = driver => return Err(LinkError::no(Kind::Refused, "closed at once")),
     };
     match answer {
-        Ok(Value::ServerError(error)) => Err(LinkError::told(&error).of_command()),
+        Ok(Value::ServerError(error)) => {
+            let error = LinkError::told(&error);
+            Err(LinkError::no(error.kind, error.message))
+        }
         Ok(value) => Ok(value),
         Err(error) => Err(LinkError::before(&error)),
     }

@@ -139,7 +139,11 @@ impl Options {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), WrongOptions> {
+    /// Whether they can be used.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn check(&self) -> Result<(), WrongOptions> {
         let nodes = match &self.place {
             Place::Single(_) => 1,
             Place::Sentinel { nodes, .. } | Place::Cluster(nodes) => nodes.len(),

@@ -8,4 +8,17 @@
     reason = "a test that fails panics"
 )]
 
+mod harness;
 mod link;
+
+/// The suite on Redis.
+mod redis {
+    use crate::harness::redis;
+    tollbook_engine_suite::engine_suite!(redis);
+}
+
+/// The suite on Valkey.
+mod valkey {
+    use crate::harness::valkey;
+    tollbook_engine_suite::engine_suite!(valkey);
+}

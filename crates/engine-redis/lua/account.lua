@@ -1,0 +1,382 @@
+-- Accounts: held and posted of one name, by shape. A subject's accounts are the fields of one hash.
+--
+-- A field is an array (positions below). A rate's newest bucket is in it; the older ones are fields of their own,
+-- `<name>:<bucket number modulo buckets>`, so a verb touches only buckets that left the window since the last one.
+-- The seconds of a forecast account are one field, `<name>:s`, its gateways another, `<name>:g`.
+
+const RATE, FORECAST, QUOTA, CONCURRENCY = 1, 2, 3, 4
+const REQUESTS, TOKENS, INPUT, OUTPUT, COST, IN_FLIGHT = 1, 2, 3, 4, 5, 6
+const WHOLE, OLDEST, DECAY = 0, 1, 2
+
+-- Of every account.
+const KIND, MEASURE, LIVE, VERSION, MEAN_HOLD, USED = 1, 2, 3, 4, 5, 6
+const SHADOW_DENIED, SHADOW_DEMAND, DENIED_BUCKET = 7, 8, 9
+-- Shape: buckets, width, weights of a rate; window, strict of a forecast. Held, but of quotas and forecasts.
+const P1, P2, P3, HELD = 10, 11, 12, 13
+-- Rate: number of the newest bucket, sum, decayed sum, the newest bucket's amount, the newest number with an amount.
+-- Forecast: the last second written, the sums behind and ahead of it.
+const NEWEST, SUM, DECAYED, HEAD, TOP = 14, 15, 16, 17, 18
+const PAST, AHEAD = 15, 16
+-- Quota: all after the common part, four numbers for each period, oldest first.
+const PERIODS, START_, END_, POSTED, HELD_ = 10, 0, 1, 2, 3
+
+-- Defined in track.lua.
+local post_second, track_fullest, track_reset, track_pack
+
+local accounts, by_key = {}, {}
+
+-- An account to be looked at; what is stored of it comes with `fetch`.
+local function want(key, name)
+  local id = key .. name
+  local account = accounts[id]
+  if not account then
+    account = { key = key, name = name, cells = {}, gone = {}, sets = {} }
+    accounts[id] = account
+    local list = by_key[key]
+    if not list then
+      list = {}
+      by_key[key] = list
+    end
+    list[#list + 1] = account
+  end
+  return account
+end
+
+local function fetch()
+  for key, list in pairs(by_key) do
+    local fields = {}
+    for index, account in ipairs(list) do fields[index] = account.name end
+    local found = call('HMGET', key, unpack(fields))
+    for index, account in ipairs(list) do
+      if found[index] then
+        account.row = decode(found[index], 'account')
+        if #account.row < HELD and account.row[KIND] ~= QUOTA then damaged('account') end
+      end
+    end
+  end
+end
+
+local function is_shape(row, measure, kind, p1, p2, p3)
+  if row[MEASURE] ~= measure or row[KIND] ~= kind then return false end
+  return kind == QUOTA or kind == CONCURRENCY or (row[P1] == p1 and row[P2] == p2 and row[P3] == p3)
+end
+
+-- Subjects whose first account is opened.
+local opened = {}
+
+local function new_row(measure, kind, p1, p2, p3)
+  local row = { kind, measure, 0, 0, 0, steady, 0, 0, 0 }
+  if kind == QUOTA then return row end
+  row[P1], row[P2], row[P3], row[HELD] = p1, p2, p3, 0
+  if kind == RATE then row[NEWEST], row[SUM], row[DECAYED], row[HEAD], row[TOP] = 0, 0, 0, 0, 0 end
+  if kind == FORECAST then row[NEWEST], row[PAST], row[AHEAD] = 0, 0, 0 end
+  return row
+end
+
+-- --- the buckets of a rate ---
+
+-- What is stored of a bucket.
+local function cell(account, number)
+  local row = account.row
+  if number == row[NEWEST] then return row[HEAD] end
+  if number > row[NEWEST] or number <= row[NEWEST] - row[P1] then return 0 end
+  local index = fmod(number, row[P1])
+  local amount = account.cells[index]
+  if not amount then
+    amount = tonumber(call('HGET', account.key, account.name .. ':' .. whole(index)) or 0)
+    if not amount then damaged('bucket') end
+    account.cells[index] = amount
+  end
+  return amount
+end
+
+local function set_cell(account, number, amount)
+  local row = account.row
+  if number == row[NEWEST] then
+    row[HEAD] = amount
+    return
+  end
+  local index = fmod(number, row[P1])
+  account.cells[index], account.sets[index] = amount, amount
+end
+
+-- How a ring stands now: bucket, buckets gone since the last write, time inside the bucket, whether it restarts.
+local function ring_at(row)
+  local width = row[P2]
+  local bucket = div(now, width)
+  if bucket >= row[NEWEST] then return bucket, min(bucket - row[NEWEST], row[P1]), fmod(now, width), false end
+  if row[NEWEST] - bucket > 2 * row[P1] then return bucket, 0, fmod(now, width), true end
+  return row[NEWEST], 0, 0, false
+end
+
+local function ring_sums(account)
+  local row = account.row
+  local _, gone, _, restart = ring_at(row)
+  if restart then return row[SUM], row[SUM] * row[P1] end
+  if gone >= row[P1] then return 0, 0 end
+  local sum, decayed = row[SUM], row[DECAYED]
+  for step = 1, gone do
+    decayed = decayed - sum
+    sum = sum - cell(account, row[NEWEST] - row[P1] + step)
+  end
+  return sum, decayed
+end
+
+-- Amount of the bucket so many buckets older than the current one.
+local function ring_amount(account, age)
+  local bucket, _, _, restart = ring_at(account.row)
+  if restart then return age == 0 and account.row[SUM] or 0 end
+  return cell(account, bucket - age)
+end
+
+local function ring_posted(account)
+  local row = account.row
+  local sum, decayed = ring_sums(account)
+  if row[P3] == WHOLE then return sum end
+  if row[P3] == DECAY then return div(decayed + row[P1] - 1, row[P1]) end
+  local _, _, inside = ring_at(row)
+  local oldest = ring_amount(account, row[P1] - 1)
+  return sum - oldest + muldiv_up(oldest, row[P2] - min(inside, row[P2]), row[P2])
+end
+
+-- Time after which at most `room` is posted if nothing else is; `extra` counts as posted to the current bucket.
+local function ring_wait(account, room, extra)
+  local row = account.row
+  local bucket, _, at_inside = ring_at(row)
+  local n, width, weights = row[P1], row[P2], row[P3]
+  local sum, decayed = ring_sums(account)
+  sum, decayed = sum + extra, decayed + extra * n
+  for step = 0, n - 1 do
+    local age = n - 1 - step
+    local oldest = ring_amount(account, age) + (age == 0 and extra or 0)
+    local inside = step == 0 and at_inside or 0
+    local fits
+    if weights == WHOLE then
+      fits = sum <= room and inside
+    elseif weights == DECAY then
+      fits = decayed <= room * n and inside
+    elseif sum - oldest <= room then
+      local left = room - (sum - oldest)
+      if muldiv_up(oldest, width - min(inside, width), width) <= left then
+        fits = inside
+      else
+        local first = width - min(muldiv(width, min(left, oldest), oldest), width)
+        fits = first < width and first
+      end
+    end
+    if fits then return max((bucket + step) * width + fits - now, 0) end
+    decayed = decayed - sum
+    sum = sum - oldest
+  end
+  return max((bucket + n) * width - now, 0)
+end
+
+local function ring_reset(account, busy)
+  local row = account.row
+  local bucket, gone, _, restart = ring_at(row)
+  local n = row[P1]
+  if busy or restart and row[SUM] > 0 then return max((bucket + n) * row[P2] - now, 0) end
+  if restart or row[SUM] == 0 or gone >= n or row[TOP] <= bucket - n then return 0 end
+  return max((row[TOP] + n) * row[P2] - now, 0)
+end
+
+local function ring_advance(account)
+  local row = account.row
+  local bucket, gone, _, restart = ring_at(row)
+  if bucket == row[NEWEST] then return end
+  local n, old = row[P1], row[NEWEST]
+  if restart or gone >= n then
+    local kept = restart and row[SUM] or 0
+    for index = 0, n - 1 do account.sets[index], account.cells[index] = 0, 0 end
+    row[SUM], row[HEAD], row[DECAYED], row[TOP] = kept, kept, kept * n, kept > 0 and bucket or 0
+    alarm('ring_restarts', restart and kept > 0 and 1 or 0)
+    row[NEWEST] = bucket
+    return
+  end
+  for step = 1, gone do
+    row[DECAYED] = row[DECAYED] - row[SUM]
+    row[SUM] = row[SUM] - cell(account, old - n + step)
+  end
+  local head = row[HEAD]
+  for step = 1, gone do
+    local index = fmod(old + step, n)
+    if account.cells[index] ~= 0 then account.sets[index], account.cells[index] = 0, 0 end
+  end
+  row[NEWEST], row[HEAD] = bucket, 0
+  if head > 0 then set_cell(account, old, head) end
+end
+
+-- Post to the newest bucket, never above 2^53 − 1.
+local function ring_post(account, amount)
+  local row = account.row
+  local taken = min(amount, AMOUNT_MAX - row[SUM])
+  if taken > 0 then
+    row[HEAD], row[SUM], row[TOP] = row[HEAD] + taken, row[SUM] + taken, row[NEWEST]
+    row[DECAYED] = row[DECAYED] + taken * row[P1]
+  end
+  alarm('saturated', taken < amount and 1 or 0)
+end
+
+-- Take out of a bucket, never below zero.
+local function ring_take_back(account, number, amount)
+  local row = account.row
+  local age = row[NEWEST] - number
+  local taken = 0
+  if age >= 0 and age < row[P1] then
+    local there = cell(account, number)
+    taken = min(amount, there)
+    set_cell(account, number, there - taken)
+    row[SUM], row[DECAYED] = row[SUM] - taken, row[DECAYED] - taken * (row[P1] - age)
+    while row[TOP] > row[NEWEST] - row[P1] and cell(account, row[TOP]) == 0 do row[TOP] = row[TOP] - 1 end
+  end
+  alarm('dropped_refunds', taken < amount and 1 or 0)
+end
+
+-- --- the periods of a quota ---
+
+-- Position of the period that begins at `start`.
+local function period_of(row, start)
+  for at = #row - 3, PERIODS, -4 do
+    if row[at] == start then return at end
+  end
+end
+
+local function newest_period(row)
+  return #row >= PERIODS + 3 and #row - 3 or nil
+end
+
+local function until_(second)
+  if second >= NEVER_SECOND then return NEVER end
+  return max(second * SECOND - now, 0)
+end
+
+local function over(row, at)
+  local ends = row[at + END_]
+  return row[at + HELD_] == 0 and ends < NEVER_SECOND and ends * SECOND + PERIOD_KEPT <= now
+end
+
+-- Open a period, and drop a few that are over.
+local function open_period(row, start, ends)
+  if not period_of(row, start) then
+    local at = PERIODS
+    while row[at] and row[at] < start do at = at + 4 end
+    for offset, value in ipairs({ start, ends, 0, 0 }) do table.insert(row, at + offset - 1, value) end
+  end
+  local left, at = 4, PERIODS
+  while left > 0 and at < #row - 3 do
+    if over(row, at) then
+      for _ = 1, 4 do table.remove(row, at) end
+      left = left - 1
+    else
+      at = at + 4
+    end
+  end
+end
+
+-- --- all shapes ---
+
+-- Change what is held at a place.
+local function hold(account, place, delta)
+  local row = account.row
+  row[VERSION] = row[VERSION] + 1
+  if row[KIND] == QUOTA then
+    local at = period_of(row, place)
+    if at then row[at + HELD_] = row[at + HELD_] + delta else alarm('dropped_postings', 1) end
+  elseif row[KIND] ~= FORECAST then
+    row[HELD] = row[HELD] + delta
+  end
+end
+
+local function held_of(row, place)
+  if row[KIND] == QUOTA then
+    local at = period_of(row, place)
+    return at and row[at + HELD_] or 0
+  end
+  return row[KIND] == FORECAST and 0 or row[HELD]
+end
+
+-- Post an amount: positive to the current bucket or the named period, negative out of the one named. A forecast takes
+-- both to the second named (`post_second`, where there are forecasts).
+local function post(account, place, amount)
+  local row = account.row
+  if row[KIND] == RATE then
+    ring_advance(account)
+    if amount < 0 then ring_take_back(account, place, -amount) else ring_post(account, amount) end
+  elseif row[KIND] == FORECAST then
+    post_second(account, place, amount)
+  elseif row[KIND] == QUOTA then
+    local at = period_of(row, place)
+    if not at then return alarm('dropped_postings', 1) end
+    local sum = row[at + POSTED] + amount
+    row[at + POSTED] = max(min(sum, AMOUNT_MAX), -AMOUNT_MAX)
+    alarm('saturated', row[at + POSTED] ~= sum and 1 or 0)
+  end
+end
+
+-- Posted, and what stands beside it: held, or what the fullest window to come has more.
+local function figures(account, place)
+  local row = account.row
+  if row[KIND] == RATE then return ring_posted(account), row[HELD] end
+  if row[KIND] == FORECAST then
+    local fullest, _, current = track_fullest(account)
+    return current, fullest - current
+  end
+  if row[KIND] == QUOTA then
+    local at = period_of(row, place)
+    if not at then return 0, 0 end
+    return row[at + POSTED], row[at + HELD_]
+  end
+  return 0, row[HELD]
+end
+
+-- Time until the account is empty if nothing else comes.
+local function reset_of(account, place)
+  local row = account.row
+  if row[KIND] == RATE then return ring_reset(account, row[HELD] > 0) end
+  if row[KIND] == FORECAST then return track_reset(account) end
+  if row[KIND] == QUOTA then
+    local at = period_of(row, place)
+    return at and until_(row[at + END_]) or 0
+  end
+  return 0
+end
+
+-- How much of `requests` posted at a place could be given back now.
+local function refundable(account, place)
+  local row = account.row
+  if row[KIND] == RATE then
+    local bucket = ring_at(row)
+    local age = bucket - place
+    return age >= 0 and age < row[P1] and ring_amount(account, age) or 0
+  end
+  if row[KIND] == QUOTA then
+    local at = period_of(row, place)
+    return at and max(row[at + POSTED], 0) or 0
+  end
+  return 0
+end
+
+-- Write what was changed.
+local function store()
+  for key, list in pairs(by_key) do
+    local sets, dels = {}, {}
+    for _, account in ipairs(list) do
+      if account.dirty then
+        sets[#sets + 1], sets[#sets + 2] = account.name, pack(account.row)
+        for index, amount in pairs(account.sets) do
+          local field = account.name .. ':' .. whole(index)
+          if amount > 0 then
+            sets[#sets + 1], sets[#sets + 2] = field, whole(amount)
+          else
+            dels[#dels + 1] = field
+          end
+        end
+        if account.seconds then sets[#sets + 1], sets[#sets + 2] = account.name .. ':s', track_pack(account) end
+        if account.gateways then sets[#sets + 1], sets[#sets + 2] = account.name .. ':g', pack(account.gateways) end
+      end
+    end
+    if #sets > 0 and opened[key] then call('SADD', SUBJECTS, string.sub(key, -16)) end
+    if #dels > 0 then call('HDEL', key, unpack(dels)) end
+    if #sets > 0 then call('HSET', key, unpack(sets)) end
+  end
+end

@@ -1,0 +1,102 @@
+-- What every verb begins with: its arguments, time, and arithmetic that stays exact below 2^53.
+--
+-- A verb reads, decides, then writes; nothing after its first write can fail. Everything it may touch is in KEYS:
+-- meta, due, estimates, journal, subjects, then what the verb itself names. Integers only (L13); a number that is not one, where
+-- ours should be, is damage: the verb stops before it has written anything.
+
+local floor, max, min, fmod = math.floor, math.max, math.min, math.fmod
+local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
+local call = redis.call
+
+const AMOUNT_MAX = 9007199254740991
+const SECOND = 1000000
+const REMEMBER = 1800 * SECOND
+const PERIOD_KEPT = REMEMBER + 3600 * SECOND
+-- A time, and a second, that never come.
+const NEVER, NEVER_SECOND = AMOUNT_MAX, 9007199254
+
+local META, DUE, ESTIMATES, JOURNAL, SUBJECTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ARGS = unpack_(ARGV[1])
+
+-- What is stored under our keys and is not ours.
+local function damaged(what)
+  error('TB-DAMAGED ' .. what, 0)
+end
+
+-- A command of ours that the book's rules refuse: kind and index, as the port names them.
+local function refused(kind, index)
+  error(string.format('TB-REFUSED %s %d', kind, index or 0), 0)
+end
+
+local function decode(text, what)
+  local fine, value = pcall(unpack_, text)
+  if not fine or type(value) ~= 'table' then damaged(what) end
+  return value
+end
+
+local function whole(n) return string.format('%.0f', n) end
+
+-- ⌈amount / 1000⌉.
+local function thousandth(amount)
+  local rest = fmod(amount, 1000)
+  return (amount - rest) / 1000 + (rest > 0 and 1 or 0)
+end
+
+-- ⌈(base + per_output × output) / 1000⌉.
+local function amount_of(base, per_output, output)
+  return thousandth(base + per_output * output)
+end
+
+local function div(a, b) return (a - fmod(a, b)) / b end
+
+-- ⌊a × b / c⌋ and whether something is left, exact for a < 2^53 and b ≤ c < 2^37.
+local function muldiv(a, b, c)
+  local quotient, rest = div(a, c) * b, fmod(a, c)
+  local high, middle, low = floor(rest / 2 ^ 30), floor(rest / 2 ^ 15) % 2 ^ 15, rest % 2 ^ 15
+  local part, left = 0, 0
+  for _, digit in ipairs({ high, middle, low }) do
+    local value = left * 2 ^ 15 + digit * b
+    part, left = part * 2 ^ 15 + div(value, c), fmod(value, c)
+  end
+  return quotient + part, left > 0
+end
+
+local function muldiv_up(a, b, c)
+  local quotient, left = muldiv(a, b, c)
+  return left and quotient + 1 or quotient
+end
+
+-- Time: `now` addresses buckets and periods; the steady clock never goes back, lives and tombstones are measured on it.
+local now = NOW()
+local meta = call('HMGET', META, 'epoch', 'seen', 'behind')
+local seen, behind = tonumber(meta[2] or 0), tonumber(meta[3] or 0)
+if not seen or not behind or meta[1] and not tonumber(meta[1]) then damaged('meta') end
+local steady = max(now, seen) + behind
+
+-- What went wrong and has no answer of its own, by name; counted in meta when the verb writes.
+local alarms = {}
+local function alarm(name, count)
+  if count > 0 then alarms[name] = (alarms[name] or 0) + count end
+end
+
+local function count_alarms()
+  for name, count in pairs(alarms) do call('HINCRBY', META, 'alarm:' .. name, whole(count)) end
+  alarms = {}
+end
+
+-- A verb writes: both clocks move to its time.
+local function tick()
+  if now < seen then
+    behind = behind + seen - now
+    call('HSET', META, 'seen', whole(now), 'behind', whole(behind))
+    alarm('clock_steps_back', 1)
+  else
+    call('HSET', META, 'seen', whole(now))
+  end
+  count_alarms()
+end
+
+-- Every answer: epoch, now, and what the verb says.
+local function answer(value)
+  return { tonumber(meta[1] or 0), now, value }
+end

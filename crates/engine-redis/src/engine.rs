@@ -1,0 +1,685 @@
+//! The engine: verbs as calls of scripts, and their answers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::future::try_join_all;
+use redis::Value;
+use tokio::runtime::Handle;
+use tollbook_engine::ledger::{
+    AccountId, Expired, Leg, Measure, Progress, Receipt as LedgerReceipt, Refusal, ReleaseWhy, Renewed,
+    Reserve, Settled, Shape, SubjectId, Weights,
+};
+use tollbook_engine::{
+    AdjustCall, Answer, Balance, Cursor, Drift, DueHold, ENTRY_MAX, Engine, EngineError, ErrorKind,
+    ExpireCall, Inspection, JournalRecord, ProgressCall, RebookCall, Receipt, ReleaseCall, RenewCall, Repair,
+    Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Verdict,
+};
+
+use crate::keys::{self, Keys, hex};
+use crate::link::{Kind, Link, LinkError, Script};
+use crate::pack::{self, MEASURES, exact, packed};
+use crate::reply::{self, Items, Odd, digest};
+use crate::script::{ClockSource, Scripts};
+
+/// Where the time of a test engine comes from.
+#[cfg(feature = "test-clock")]
+pub type GivenClock = std::sync::Arc<dyn Fn() -> tollbook_engine::ledger::Micros + Send + Sync>;
+
+/// The shared book. Verbs may be called from any thread; the connection lives on the runtime that made the engine.
+pub struct RedisEngine {
+    link: Link,
+    prefix: String,
+    scripts: Scripts,
+    runtime: Handle,
+    /// Those that are swept and checked here.
+    shards: Vec<Shard>,
+    #[cfg(feature = "test-clock")]
+    clock: Option<GivenClock>,
+}
+
+impl std::fmt::Debug for RedisEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisEngine")
+            .field("link", &self.link)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An answer of a script: epoch, now, and what the verb says.
+type Said = Reply<Value>;
+
+impl RedisEngine {
+    /// On a connection that was made; to be called on the runtime that it lives on.
+    pub fn new(link: Link, prefix: impl Into<String>) -> Self {
+        Self {
+            link,
+            prefix: prefix.into(),
+            scripts: Scripts::new(ClockSource::Server),
+            runtime: Handle::current(),
+            shards: (0..=u8::MAX).map(Shard).collect(),
+            #[cfg(feature = "test-clock")]
+            clock: None,
+        }
+    }
+
+    /// The same with scripts that take their time from `clock`.
+    #[cfg(feature = "test-clock")]
+    pub fn with_clock(link: Link, prefix: impl Into<String>, shards: Vec<Shard>, clock: GivenClock) -> Self {
+        let scripts = Scripts::new(ClockSource::Given);
+        Self { scripts, shards, clock: Some(clock), ..Self::new(link, prefix) }
+    }
+
+    fn keys(&self, shard: Shard) -> Keys {
+        Keys::of(&self.prefix, shard)
+    }
+
+    async fn call(&self, script: &Script, keys: &Keys, args: Vec<Vec<u8>>) -> Result<Said, EngineError> {
+        #[allow(unused_mut, reason = "a test build adds its time")]
+        let mut args = args;
+        #[cfg(feature = "test-clock")]
+        args.extend(self.clock.as_ref().map(|clock| clock().to_string().into_bytes()));
+        let value = self.link.call(script, keys.list(), &args).await.map_err(trouble)?;
+        let mut items = Items::of(value)?;
+        Ok(Reply { epoch: items.number()?, now: items.number()?, value: items.value() })
+    }
+
+    fn on<'a, T: 'a>(
+        &'a self,
+        verb: impl Future<Output = Result<Reply<T>, EngineError>> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(Inside { runtime: &self.runtime, verb: Box::pin(verb) })
+    }
+
+    async fn reserve_call(&self, call: &ReserveCall) -> Result<Reply<Verdict>, EngineError> {
+        let reserve = &call.reserve;
+        reserve.check()?;
+        let mut keys = self.keys(call.shard);
+        keys.reservation(reserve.id, reserve.attempt);
+        let args = vec![packed(&reserve_args(&mut keys, reserve)), reserve.context.clone()];
+        let said = self.call(&self.scripts.reserve, &keys, args).await?;
+        let value = verdict(Items::of(said.value)?, call, said.epoch)?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn rebook_call(&self, call: &RebookCall) -> Result<Reply<Verdict>, EngineError> {
+        let (reserve, ended) = (&call.next.reserve, call.receipt.claim());
+        if ended.shard != call.next.shard {
+            return Err(EngineError::not_applied(ErrorKind::NoSuchShard));
+        }
+        reserve.check()?;
+        check_amounts(call.actual.as_deref().unwrap_or_default())?;
+        check_entry(call.entry.as_deref())?;
+        let mut keys = self.keys(call.next.shard);
+        keys.reservation(reserve.id, reserve.attempt);
+        keys.reservation(ended.id, ended.attempt);
+        keys.accounts(call.receipt.receipt.legs.iter().map(|leg| &leg.account));
+        let (id, attempt, life, profile, legs) = reserve_args(&mut keys, reserve);
+        let args = packed(&(
+            id,
+            attempt,
+            life,
+            profile,
+            legs,
+            ended.attempt,
+            &call.actual,
+            exact(call.landed),
+            call.entry.is_some(),
+        ));
+        let args = vec![args, reserve.context.clone(), call.entry.clone().unwrap_or_default()];
+        let said = self.call(&self.scripts.rebook, &keys, args).await?;
+        let value = verdict(Items::of(said.value)?.items()?, &call.next, said.epoch)?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn renew_call(&self, call: &RenewCall) -> Result<Reply<Renewed>, EngineError> {
+        let claim = call.claim;
+        let mut keys = self.keys(claim.shard);
+        keys.reservation(claim.id, claim.attempt);
+        for subject in &call.subjects {
+            keys.subject(*subject);
+        }
+        let output = |output: Option<u64>| output.map_or(-1, signed);
+        let args = packed(&(
+            keys::id(claim.id.0),
+            claim.attempt,
+            exact(call.life),
+            u8::from(call.sent),
+            output(call.output_expected),
+            output(call.outgrown),
+        ));
+        let said = self.call(&self.scripts.renew, &keys, vec![args]).await?;
+        let mut items = Items::of(said.value)?;
+        let value = match items.text()?.as_str() {
+            "held" => Renewed::Held(items.numbers()?),
+            "short" => Renewed::Short(items.each(Items::index)?),
+            "ended" => Renewed::Ended(reply::end(items.number()?)?),
+            "unknown" => Renewed::Unknown,
+            _ => return Err(Odd("renewal").into()),
+        };
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn progress_call(&self, call: &ProgressCall) -> Result<Reply<()>, EngineError> {
+        Progress::check(&call.batches)?;
+        let mut keys = self.keys(call.shard);
+        let batches: Vec<_> = (call.batches.iter())
+            .map(|batch| {
+                let key = keys.subject(batch.account.subject);
+                let (gateway, name) = (hex(batch.gateway), hex(batch.account.name));
+                (gateway, key, name, exact(batch.seq), exact(batch.base_second), &batch.deltas)
+            })
+            .collect();
+        let said = self.call(&self.scripts.progress, &keys, vec![packed(&(batches,))]).await?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value: () })
+    }
+
+    async fn settle_call(&self, call: &SettleCall) -> Result<Reply<Settled>, EngineError> {
+        check_amounts(&call.actual)?;
+        check_entry(Some(&call.entry))?;
+        let mut keys = self.keys(call.claim.shard);
+        keys.reservation(call.claim.id, call.claim.attempt);
+        keys.accounts(&call.accounts);
+        let args = packed(&(
+            keys::id(call.claim.id.0),
+            call.claim.attempt,
+            1_u8,
+            &call.actual,
+            exact(call.landed),
+            call.learn.map_or(-1, signed),
+            true,
+            call.age > SETTLE_AGE_MAX,
+        ));
+        self.claim(&keys, vec![args, call.entry.clone()]).await
+    }
+
+    async fn release_call(&self, call: &ReleaseCall) -> Result<Reply<Settled>, EngineError> {
+        check_entry(call.entry.as_deref())?;
+        let mut keys = self.keys(call.claim.shard);
+        keys.reservation(call.claim.id, call.claim.attempt);
+        keys.accounts(&call.accounts);
+        let how = match call.why {
+            ReleaseWhy::NeverSent => 2_u8,
+            ReleaseWhy::Failed => 3,
+        };
+        let none: [u64; 0] = [];
+        let id = keys::id(call.claim.id.0);
+        let args = packed(&(id, call.claim.attempt, how, none, 0_u64, -1_i64, call.entry.is_some(), false));
+        self.claim(&keys, vec![args, call.entry.clone().unwrap_or_default()]).await
+    }
+
+    async fn claim(&self, keys: &Keys, args: Vec<Vec<u8>>) -> Result<Reply<Settled>, EngineError> {
+        let said = self.call(&self.scripts.settle, keys, args).await?;
+        let value = reply::settled(Items::of(said.value)?)?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn expire_call(&self, call: &ExpireCall) -> Result<Reply<Expired>, EngineError> {
+        let mut keys = self.keys(call.claim.shard);
+        keys.reservation(call.claim.id, call.claim.attempt);
+        for subject in &call.subjects {
+            keys.subject(*subject);
+        }
+        let args = packed(&(keys::id(call.claim.id.0), call.claim.attempt));
+        let said = self.call(&self.scripts.expire, &keys, vec![args]).await?;
+        let mut items = Items::of(said.value)?;
+        let value = match items.text()?.as_str() {
+            "expired" => Expired::Expired {
+                posted: items.each(reply::posted)?,
+                context: items.bytes()?,
+                admitted: items.number()?,
+                sent: items.flag()?,
+            },
+            "not_due" => Expired::NotDue,
+            "ended" => Expired::Ended(reply::end(items.number()?)?),
+            "unknown" => Expired::Unknown,
+            _ => return Err(Odd("expiry").into()),
+        };
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn adjust_call(&self, call: &AdjustCall) -> Result<Reply<bool>, EngineError> {
+        let adjust = &call.adjust;
+        adjust.check()?;
+        check_entry(Some(&call.entry))?;
+        let mut keys = self.keys(call.shard);
+        keys.adjust(adjust.id);
+        keys.subject(adjust.account.subject);
+        let (subject, name) = (hex(adjust.account.subject.0), hex(adjust.account.name));
+        let opening = adjust.opening.map(|opening| (pack::measure(opening.measure), exact(opening.end)));
+        let posted = (subject, name.clone(), adjust.period, adjust.delta);
+        let args = packed(&(keys::id(adjust.id), name, adjust.period, adjust.delta, opening, posted));
+        let args = vec![args, call.entry.clone()];
+        let said = self.call(&self.scripts.adjust, &keys, args).await?;
+        let value = match said.value {
+            Value::Int(applied) => applied == 1,
+            _ => return Err(Odd("adjust").into()),
+        };
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn balances_call(
+        &self,
+        shard: Shard,
+        accounts: &[AccountId],
+    ) -> Result<Reply<Vec<Option<Balance>>>, EngineError> {
+        let mut keys = self.keys(shard);
+        let pairs: Vec<_> =
+            accounts.iter().map(|account| (keys.subject(account.subject), hex(account.name))).collect();
+        let said = self.call(&self.scripts.balances, &keys, vec![packed(&(pairs,))]).await?;
+        let mut items = Items::of(said.value)?;
+        let mut value = Vec::with_capacity(accounts.len());
+        for account in accounts {
+            value.push(balance(items.items()?, *account)?);
+        }
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn demands_call(&self, shard: Shard, legs: &[Leg]) -> Result<Reply<Vec<u64>>, EngineError> {
+        let mut keys = self.keys(shard);
+        let rows = pack::legs(&mut keys, legs);
+        let said = self.call(&self.scripts.demands, &keys, vec![packed(&(rows,))]).await?;
+        let value = Items::of(Value::Array(vec![said.value]))?.numbers()?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn due_call(&self, shard: Shard, most: usize) -> Result<Reply<Vec<DueHold>>, EngineError> {
+        let said = self.call(&self.scripts.due, &self.keys(shard), vec![packed(&(most,))]).await?;
+        let value =
+            Items::of(Value::Array(vec![said.value]))?.each(|items| reply::due(&items.text()?, shard))?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    /// Epoch and time beside what was read without a script.
+    async fn stamped<T>(&self, shard: Shard, value: T) -> Result<Reply<T>, EngineError> {
+        let nothing: [u8; 0] = [];
+        let said = self.call(&self.scripts.balances, &self.keys(shard), vec![packed(&(nothing,))]).await?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    async fn command(&self, name: &str, key: &[u8], args: &[&[u8]]) -> Result<Value, EngineError> {
+        let mut command = redis::cmd(name);
+        command.arg(key);
+        for arg in args {
+            command.arg(*arg);
+        }
+        self.link.command(&command, Some(key)).await.map_err(trouble)
+    }
+
+    async fn journal_read_call(
+        &self,
+        shard: Shard,
+        after: Cursor,
+        most: usize,
+    ) -> Result<Reply<Vec<JournalRecord>>, EngineError> {
+        let (from, most) = (format!("({}", stream_id(after)), most.to_string());
+        let key = self.keys(shard).own("j");
+        let read = self.command("XRANGE", &key, &[from.as_bytes(), b"+", b"COUNT", most.as_bytes()]).await?;
+        let records = Items::of(Value::Array(vec![read]))?.each(crate::journal::record)?;
+        self.stamped(shard, records).await
+    }
+
+    async fn journal_trim_call(&self, shard: Shard, upto: Cursor) -> Result<Reply<()>, EngineError> {
+        let (key, from) = (self.keys(shard).own("j"), stream_id(Cursor(upto.0.saturating_add(1))));
+        self.command("XTRIM", &key, &[b"MINID", from.as_bytes()]).await?;
+        self.stamped(shard, ()).await
+    }
+
+    /// One step of the drift check: so many subjects from the cursor on, in the order of their digests.
+    async fn drift_call(&self, shard: Shard, cursor: u64, most: usize) -> Result<Reply<Drift>, EngineError> {
+        let keys = self.keys(shard);
+        let members = |value| Items::of(Value::Array(vec![value]))?.each(Items::text);
+        let mut subjects = members(self.command("SMEMBERS", &keys.own("s"), &[]).await?)?;
+        subjects.sort_unstable();
+        let begin = usize::try_from(cursor).unwrap_or(usize::MAX);
+        let step: Vec<&str> = subjects.iter().skip(begin).take(most).map(String::as_str).collect();
+        let next = begin.saturating_add(step.len());
+        let next = (next < subjects.len()).then(|| u64::try_from(next).unwrap_or(u64::MAX));
+        if step.is_empty() {
+            return self.stamped(shard, Drift { differences: Vec::new(), next: None }).await;
+        }
+        for _ in 0..CHECKS_MAX {
+            let live = members(self.command("ZRANGE", &keys.own("due"), &[b"0", b"-1"]).await?)?;
+            let mut keys = self.keys(shard);
+            let mut count = 0_usize;
+            for member in &live {
+                let due = reply::due(member, shard)?;
+                if due.subjects.iter().any(|subject| step.contains(&hex(subject.0).as_str())) {
+                    keys.reservation(due.claim.id, due.claim.attempt);
+                    count = count.saturating_add(1);
+                }
+            }
+            for subject in &step {
+                keys.subject(SubjectId(digest(subject)?));
+            }
+            let said = self.call(&self.scripts.check, &keys, vec![packed(&(count,))]).await?;
+            let mut items = Items::of(said.value)?;
+            if items.text()? == "checked" {
+                let differences = items.each(difference)?;
+                return Ok(Reply { epoch: said.epoch, now: said.now, value: Drift { differences, next } });
+            }
+        }
+        Err(EngineError::not_applied(ErrorKind::Away("too much changes to be checked".to_owned())))
+    }
+
+    async fn repair_call(&self, call: &Repair) -> Result<Reply<bool>, EngineError> {
+        let drift = self.subject_drift(call).await?;
+        let wanted = (call.account, call.period, call.version);
+        let seen = drift
+            .into_iter()
+            .find(|(account, period, _, _, version)| (*account, *period, *version) == wanted);
+        let Some((.., sum, version)) = seen else { return self.stamped(call.shard, false).await };
+        let mut keys = self.keys(call.shard);
+        keys.subject(call.account.subject);
+        let args = packed(&(hex(call.account.name), call.period, version, sum));
+        let said = self.call(&self.scripts.repair, &keys, vec![args]).await?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value: matches!(said.value, Value::Int(1)) })
+    }
+
+    /// Forgets what no rule needs any more, of a few subjects and estimators of one shard, where the last time ended; how
+    /// much went. To be called every few seconds; several gateways may.
+    ///
+    /// # Errors
+    /// As any verb; what was not forgotten is forgotten another time.
+    pub async fn tidy(&self, shard: Shard) -> Result<u64, EngineError> {
+        self.on(self.tidy_call(shard)).await.map(|reply| reply.value)
+    }
+
+    async fn tidy_call(&self, shard: Shard) -> Result<Reply<u64>, EngineError> {
+        let mut keys = self.keys(shard);
+        let some = TIDIED_AT_ONCE.to_string();
+        // Random ones: nothing has to be remembered, and everything has its turn.
+        let subjects = self.command("SRANDMEMBER", &keys.own("s"), &[some.as_bytes()]).await?;
+        let subjects = Items::of(Value::Array(vec![subjects]))?.each(Items::text)?;
+        let estimators = self.command("HRANDFIELD", &keys.own("e"), &[some.as_bytes()]).await?;
+        let estimators = Items::of(Value::Array(vec![estimators]))?.each(Items::text)?;
+        for subject in subjects {
+            keys.subject(SubjectId(digest(&subject)?));
+        }
+        let said = self.call(&self.scripts.prune, &keys, vec![packed(&(estimators,))]).await?;
+        let Value::Int(gone) = said.value else { return Err(Odd("prune").into()) };
+        Ok(Reply { epoch: said.epoch, now: said.now, value: u64::try_from(gone).unwrap_or(0) })
+    }
+
+    /// Writes a wrong `held`, as a fault would.
+    #[cfg(feature = "test-clock")]
+    pub async fn corrupt_held(&self, shard: Shard, account: AccountId, held: i64) -> Result<(), EngineError> {
+        let corrupting = async {
+            let key = self.keys(shard).own(&format!("a:{}", hex(account.subject.0)));
+            let name = hex(account.name);
+            let row = self.command("HGET", &key, &[name.as_bytes()]).await?;
+            let row = Items::of(Value::Array(vec![row]))?.bytes()?;
+            let mut row: Vec<i64> = rmp_serde::from_slice(&row).map_err(|_| Odd("account"))?;
+            let place = if row.first() == Some(&3) { row.len().saturating_sub(1) } else { 12 };
+            *row.get_mut(place).ok_or(Odd("account"))? = held;
+            self.command("HSET", &key, &[name.as_bytes(), &packed(&row)]).await?;
+            self.stamped(shard, ()).await
+        };
+        self.on(corrupting).await.map(|reply| reply.value)
+    }
+
+    async fn subject_drift(&self, call: &Repair) -> Result<Vec<Difference>, EngineError> {
+        let mut cursor = Some(0);
+        let mut all = Vec::new();
+        while let Some(at) = cursor {
+            let drift = self.drift_call(call.shard, at, CHECKED_AT_ONCE).await?.value;
+            all.extend(drift.differences);
+            cursor = drift.next;
+        }
+        Ok(all)
+    }
+
+    async fn inspect_call(&self, shard: Shard, what: &Inspection) -> Result<Reply<String>, EngineError> {
+        let text = crate::inspect::text(self, shard, what).await?;
+        self.stamped(shard, text).await
+    }
+
+    /// For people: the raw fields of a hash, or the value of a key.
+    pub(crate) async fn read(&self, name: &str, key: &[u8], args: &[&[u8]]) -> Result<Value, EngineError> {
+        self.command(name, key, args).await
+    }
+
+    pub(crate) fn shard_keys(&self, shard: Shard) -> Keys {
+        self.keys(shard)
+    }
+}
+
+/// How often a check begins anew when calls came in between.
+const CHECKS_MAX: usize = 5;
+/// Subjects, and estimators, looked at in one step of tidying.
+const TIDIED_AT_ONCE: usize = 8;
+/// Subjects checked in one step when one account is to be repaired.
+const CHECKED_AT_ONCE: usize = 64;
+
+/// Account, period, held, sum, version.
+type Difference = (AccountId, u64, i64, i64, u64);
+
+fn difference(items: &mut Items) -> Result<Difference, Odd> {
+    let mut items = items.items()?;
+    let (subject, name) = (digest(&items.text()?)?, digest(&items.text()?)?);
+    let account = AccountId { subject: SubjectId(subject), name };
+    Ok((account, items.number()?, items.signed()?, items.signed()?, items.number()?))
+}
+
+type ReserveArgs = (String, u16, u64, (u64, u64), Vec<pack::LegRow>);
+
+fn reserve_args(keys: &mut Keys, reserve: &Reserve) -> ReserveArgs {
+    let profile = (exact(reserve.profile.ttft), exact(reserve.profile.pace));
+    let legs = pack::legs(keys, &reserve.legs);
+    (keys::id(reserve.id.0), reserve.attempt, exact(reserve.life), profile, legs)
+}
+
+fn verdict(mut items: Items, call: &ReserveCall, epoch: u64) -> Result<Verdict, Odd> {
+    let reserve = &call.reserve;
+    Ok(match items.text()?.as_str() {
+        "admit" => {
+            let now = items.number()?;
+            let mut accounts = reserve.legs.iter().map(|leg| leg.account);
+            let legs = items.each(|items| reply::leg_receipt(items, accounts.next().ok_or(Odd("leg"))?))?;
+            let receipt = LedgerReceipt { id: reserve.id, attempt: reserve.attempt, now, legs };
+            Verdict::Admit(Receipt { shard: call.shard, epoch, receipt })
+        }
+        "ended" => Verdict::Ended(reply::end(items.number()?)?),
+        "conflict" => Verdict::Conflict(items.index()?),
+        "recalendar" => Verdict::Recalendar,
+        "deny" => {
+            let (denial, due) = reply::denial(&mut items, call.shard)?;
+            Verdict::Deny { denial, due }
+        }
+        _ => return Err(Odd("verdict")),
+    })
+}
+
+fn balance(mut items: Items, account: AccountId) -> Result<Option<Balance>, Odd> {
+    if items.is_empty() {
+        return Ok(None);
+    }
+    let code = items.number()?;
+    let measure = MEASURES.iter().find(|(_, known)| u64::from(*known) == code).map(|(measure, _)| *measure);
+    let (kind, p1, p2, p3) = (items.number()?, items.number()?, items.number()?, items.number()?);
+    let small = |number| u8::try_from(number).map_err(|_| Odd("shape"));
+    let shape = match kind {
+        1 => {
+            let weights = [Weights::Whole, Weights::Oldest, Weights::Decay];
+            let weights = weights.get(usize::from(small(p3)?)).ok_or(Odd("weights"))?;
+            Shape::Rate { buckets: small(p1)?, width: p2, weights: *weights }
+        }
+        2 => Shape::Forecast { window: small(p1)?, strict: p2 == 1 },
+        3 => Shape::Quota,
+        4 => Shape::Concurrency,
+        _ => return Err(Odd("shape")),
+    };
+    let standing = Standing {
+        period: items.number()?,
+        posted: items.signed()?,
+        held: items.signed()?,
+        reset: items.span()?,
+    };
+    Ok(Some(Balance {
+        account,
+        measure: measure.unwrap_or(Measure::Requests),
+        shape,
+        standing,
+        live_holds: items.number()?,
+        shadow_denied: items.number()?,
+        shadow_demand: items.number()?,
+        version: items.number()?,
+    }))
+}
+
+fn check_amounts(actual: &[u64]) -> Result<(), EngineError> {
+    match actual.iter().position(|amount| exact(*amount) != *amount) {
+        Some(leg) => Err(Refusal::Amount(leg).into()),
+        None => Ok(()),
+    }
+}
+
+fn check_entry(entry: Option<&[u8]>) -> Result<(), EngineError> {
+    match entry {
+        Some(entry) if entry.len() > ENTRY_MAX => Err(EngineError::not_applied(ErrorKind::EntryTooLong)),
+        _ => Ok(()),
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(exact(number)).unwrap_or(i64::MAX)
+}
+
+/// A cursor holds a stream's milliseconds and its number within them.
+fn stream_id(cursor: Cursor) -> String {
+    format!("{}-{}", cursor.0 >> SEQ_BITS, cursor.0 & ((1 << SEQ_BITS) - 1))
+}
+
+/// Bits of a cursor for the number within a millisecond.
+pub(crate) const SEQ_BITS: u32 = 20;
+
+/// What a script itself refused, by its message; else trouble on the way.
+fn trouble(error: LinkError) -> EngineError {
+    let told = |mark: &str| error.message.split_once(mark).map(|(_, rest)| rest.trim().to_owned());
+    if let Some(rest) = told("TB-DAMAGED") {
+        return EngineError::not_applied(ErrorKind::Damaged(rest));
+    }
+    let Some(rest) = told("TB-REFUSED") else {
+        let kind = match error.kind {
+            Kind::Deadline => ErrorKind::Deadline,
+            Kind::Script => ErrorKind::Damaged(error.message),
+            _ => ErrorKind::Away(error.to_string()),
+        };
+        return EngineError { kind, applied: error.applied };
+    };
+    let mut words = rest.split_whitespace();
+    let kind = words.next().unwrap_or_default();
+    let index = words.next().and_then(|index| index.parse().ok()).unwrap_or(0);
+    let refusal = match kind {
+        "shape" => Refusal::Shape(index),
+        "actual_count" => Refusal::ActualCount,
+        "attempt" => Refusal::Attempt,
+        "no_such_quota" => Refusal::NoSuchQuota,
+        _ => return EngineError::not_applied(ErrorKind::Damaged(format!("the script refused: {rest}"))),
+    };
+    refusal.into()
+}
+
+/// A verb polled on the engine's runtime, whatever thread waits for it.
+struct Inside<'a, F: ?Sized> {
+    runtime: &'a Handle,
+    verb: Pin<Box<F>>,
+}
+
+impl<F: Future + ?Sized> Future for Inside<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _inside = self.runtime.enter();
+        self.verb.as_mut().poll(context)
+    }
+}
+
+/// The answers of several calls as one, in order; the latest time.
+async fn all<T>(
+    answers: impl IntoIterator<Item = impl Future<Output = Result<Reply<T>, EngineError>>>,
+) -> Result<Reply<Vec<T>>, EngineError> {
+    let answers = try_join_all(answers).await?;
+    let (epoch, now) = answers.iter().map(|reply| (reply.epoch, reply.now)).max().unwrap_or_default();
+    Ok(Reply { epoch, now, value: answers.into_iter().map(|reply| reply.value).collect() })
+}
+
+impl Engine for RedisEngine {
+    fn reserve<'a>(&'a self, call: &'a ReserveCall) -> Answer<'a, Verdict> {
+        self.on(self.reserve_call(call))
+    }
+
+    fn rebook<'a>(&'a self, call: &'a RebookCall) -> Answer<'a, Verdict> {
+        self.on(self.rebook_call(call))
+    }
+
+    fn renew<'a>(&'a self, calls: &'a [RenewCall]) -> Answer<'a, Vec<Renewed>> {
+        self.on(all(calls.iter().map(|call| self.renew_call(call))))
+    }
+
+    fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()> {
+        self.on(self.progress_call(call))
+    }
+
+    fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled> {
+        self.on(self.settle_call(call))
+    }
+
+    fn release<'a>(&'a self, call: &'a ReleaseCall) -> Answer<'a, Settled> {
+        self.on(self.release_call(call))
+    }
+
+    fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>> {
+        self.on(all(calls.iter().map(|call| self.expire_call(call))))
+    }
+
+    fn restore<'a>(&'a self, _call: &'a RestoreCall) -> Answer<'a, ()> {
+        self.on(std::future::ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
+    }
+
+    fn adjust<'a>(&'a self, call: &'a AdjustCall) -> Answer<'a, bool> {
+        self.on(self.adjust_call(call))
+    }
+
+    fn balances<'a>(&'a self, shard: Shard, accounts: &'a [AccountId]) -> Answer<'a, Vec<Option<Balance>>> {
+        self.on(self.balances_call(shard, accounts))
+    }
+
+    fn demands<'a>(&'a self, shard: Shard, legs: &'a [Leg]) -> Answer<'a, Vec<u64>> {
+        self.on(self.demands_call(shard, legs))
+    }
+
+    fn due(&self, shard: Shard, max: usize) -> Answer<'_, Vec<DueHold>> {
+        self.on(self.due_call(shard, max))
+    }
+
+    fn shards(&self) -> Vec<Shard> {
+        self.shards.clone()
+    }
+
+    fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String> {
+        self.on(self.inspect_call(shard, what))
+    }
+
+    fn drift(&self, shard: Shard, cursor: u64, max: usize) -> Answer<'_, Drift> {
+        self.on(self.drift_call(shard, cursor, max))
+    }
+
+    fn repair<'a>(&'a self, call: &'a Repair) -> Answer<'a, bool> {
+        self.on(self.repair_call(call))
+    }
+
+    fn journal_read(&self, shard: Shard, after: Cursor, max: usize) -> Answer<'_, Vec<JournalRecord>> {
+        self.on(self.journal_read_call(shard, after, max))
+    }
+
+    fn journal_trim(&self, shard: Shard, upto: Cursor) -> Answer<'_, ()> {
+        self.on(self.journal_trim_call(shard, upto))
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        self.on(self.stamped(Shard(0), ()))
+    }
+}

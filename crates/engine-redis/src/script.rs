@@ -1,0 +1,126 @@
+//! The verbs as Lua: each is the shared parts and its own file, called by SHA.
+//!
+//! The parts are functions of one prelude; a verb gets those it needs. The clock is the server's `TIME`. Tests may bring
+//! their own in the last argument: that text exists in their build alone.
+
+use std::collections::BTreeMap;
+
+use crate::link::Script;
+
+const TIME: &str = "local function NOW()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+";
+
+#[cfg(feature = "test-clock")]
+const GIVEN: &str = "local function NOW() return tonumber(ARGV[#ARGV]) end\n";
+
+/// Where a verb's time comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClockSource {
+    Server,
+    #[cfg(feature = "test-clock")]
+    Given,
+}
+
+impl ClockSource {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Server => TIME,
+            #[cfg(feature = "test-clock")]
+            Self::Given => GIVEN,
+        }
+    }
+}
+
+const BASE: &str = include_str!("../lua/base.lua");
+const ACCOUNT: &str = include_str!("../lua/account.lua");
+const TRACK: &str = include_str!("../lua/track.lua");
+const ESTIMATE: &str = include_str!("../lua/estimate.lua");
+const PLAN: &str = include_str!("../lua/plan.lua");
+const FINISH: &str = include_str!("../lua/finish.lua");
+
+macro_rules! scripts {
+    ($($name:ident)+) => {
+        /// All verbs.
+        #[derive(Debug)]
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)+
+        }
+
+        impl Scripts {
+            pub(crate) fn new(clock: ClockSource) -> Self {
+                let verb = |text| Script::new(&assemble(&[
+                    clock.text(), BASE, ACCOUNT, TRACK, ESTIMATE, PLAN, FINISH, text,
+                ]));
+                Self {
+                    $($name: verb(include_str!(concat!("../lua/", stringify!($name), ".lua"))),)+
+                }
+            }
+        }
+    };
+}
+
+scripts!(reserve rebook renew progress settle expire adjust balances demands due check repair prune);
+
+/// One text of the parts: without comments, and with the value of each `const` in place of its name. The names would be
+/// more variables than Lua lets a script have, and cost time in every call.
+fn assemble(parts: &[&str]) -> String {
+    let lines = || parts.iter().flat_map(|part| part.lines());
+    let mut values: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in lines() {
+        if let Some((names, given)) = line.strip_prefix("const ").and_then(|rest| rest.split_once(" = ")) {
+            values.extend(names.split(", ").zip(given.split(", ")));
+        }
+    }
+    let mut text = String::new();
+    for line in lines().filter(|line| !line.starts_with("const ")) {
+        let line = line.split_once("--").map_or(line, |(code, _)| code).trim();
+        if !line.is_empty() {
+            replace(line, &values, &mut text);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The line with every name that is a constant's, whole, replaced by its value.
+fn replace(line: &str, values: &BTreeMap<&str, &str>, into: &mut String) {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut rest = line;
+    while let Some(start) = rest.find(is_word) {
+        let (before, from) = rest.split_at(start);
+        let (word, after) = from.split_at(from.find(|c| !is_word(c)).unwrap_or(from.len()));
+        into.push_str(before);
+        match values.get(word) {
+            Some(value) if !before.ends_with(['.', '\'']) => {
+                into.push('(');
+                replace(value, values, into);
+                into.push(')');
+            }
+            _ => into.push_str(word),
+        }
+        rest = after;
+    }
+    into.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ClockSource, Scripts, assemble};
+
+    #[test]
+    fn constants_are_replaced_by_their_values() {
+        let parts =
+            ["const A, B = 1, 2 * A\n-- a comment about A\n", "x = A + AB.A + 'A' -- more\n\ny[B] = _A"];
+        assert_eq!(assemble(&parts), "x = (1) + AB.A + 'A'\ny[(2 * (1))] = _A\n");
+    }
+
+    #[test]
+    fn no_constant_is_left_over() {
+        let scripts = Scripts::new(ClockSource::Server);
+        assert!(!scripts.reserve.text().contains("const "));
+        assert!(!scripts.reserve.text().contains("H_HELD"));
+    }
+}

@@ -1,0 +1,101 @@
+//! A shared book whose clock the tests move. A test's process has one server; each book on it has keys of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tollbook_engine::Engine;
+use tollbook_engine::ledger::{AccountId, Micros};
+use tollbook_engine_redis::{Link, Options, RedisEngine};
+use tollbook_engine_suite::legs::SHARD;
+use tollbook_engine_suite::{Harness, wait};
+use tollbook_redis_world::{Plan, Server};
+
+struct Shared {
+    now: Arc<AtomicU64>,
+    engine: Arc<RedisEngine>,
+    runtime: Runtime,
+    prefix: String,
+}
+
+/// Killed with the process.
+static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+static BOOKS: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn redis(start: Micros) -> Box<dyn Harness> {
+    on(start, Plan::redis())
+}
+
+pub(crate) fn valkey(start: Micros) -> Box<dyn Harness> {
+    on(start, Plan::valkey())
+}
+
+fn on(start: Micros, plan: Plan) -> Box<dyn Harness> {
+    // Written before it is answered; kills of the process lose nothing.
+    let start_server = || plan.line("appendonly yes").line("appendfsync no").start();
+    SERVER.lock().unwrap().get_or_insert_with(start_server);
+    let prefix = format!("b{}", BOOKS.fetch_add(1, Ordering::Relaxed));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let now = Arc::new(AtomicU64::new(start));
+    let engine = connect(&runtime, &prefix, &now);
+    Box::new(Shared { now, engine, runtime, prefix })
+}
+
+fn connect(runtime: &Runtime, prefix: &str, now: &Arc<AtomicU64>) -> Arc<RedisEngine> {
+    let _inside = runtime.enter();
+    let url = SERVER.lock().unwrap().as_ref().expect("it was started").url();
+    let mut options = Options::parse(&url).unwrap();
+    // The tests share two cores with everything else.
+    options.deadline = Duration::from_secs(10);
+    let now = Arc::clone(now);
+    let link = Link::open(&options).unwrap();
+    let clock = Arc::new(move || now.load(Ordering::Acquire));
+    let engine = Arc::new(RedisEngine::with_clock(link, prefix, vec![SHARD], clock));
+    tollbook_redis_world::wait_for(Duration::from_secs(10), || wait(engine.due(SHARD, 1)).ok())
+        .expect("the server answers");
+    engine
+}
+
+impl Harness for Shared {
+    fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    fn shared(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
+    }
+
+    fn now(&self) -> Micros {
+        self.now.load(Ordering::Acquire)
+    }
+
+    fn advance(&self, by: Micros) {
+        self.now.fetch_add(by, Ordering::AcqRel);
+    }
+
+    fn step_back(&self, by: Micros) -> bool {
+        self.now.fetch_sub(by, Ordering::AcqRel);
+        true
+    }
+
+    /// Another gateway on the same book.
+    fn restart(&mut self) -> bool {
+        self.engine = connect(&self.runtime, &self.prefix, &self.now);
+        true
+    }
+
+    /// The server, with what it wrote down.
+    fn kill(&mut self) -> bool {
+        SERVER.lock().unwrap().as_mut().expect("it was started").restart();
+        self.restart()
+    }
+
+    fn tick(&self) {
+        wait(self.engine.tidy(SHARD)).expect("the shard is tidied");
+    }
+
+    fn corrupt_held(&self, account: AccountId, held: i64) -> bool {
+        wait(self.engine.corrupt_held(SHARD, account, held)).is_ok()
+    }
+}

@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod admin;
+mod book;
 pub mod cli;
 pub mod config;
 pub mod demo;

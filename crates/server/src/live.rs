@@ -19,7 +19,7 @@ use tollbook_store_sql::SqliteStore;
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
-use crate::config::file::{Durability, Log};
+use crate::config::file::Log;
 use crate::config::{Setup, Traces};
 use crate::history;
 use crate::run::warm;
@@ -106,7 +106,8 @@ pub struct Pinned {
     /// `None`: closed.
     admin: Option<SocketAddr>,
     data_dir: PathBuf,
-    durability: Durability,
+    journal: PathBuf,
+    book: String,
     log: Log,
     calls: Settings,
     connections_max: usize,
@@ -121,7 +122,8 @@ impl Pinned {
             tls: setup.gateway.tls.is_some(),
             admin: setup.admin.as_ref().map(|admin| admin.listen),
             data_dir: setup.data_dir.clone(),
-            durability: setup.durability,
+            journal: setup.journal.clone(),
+            book: setup.book.described(),
             log: setup.log.clone(),
             calls: setup.calls,
             connections_max: setup.gateway.bounds.connections_max,
@@ -140,7 +142,8 @@ impl Pinned {
             ("tls", on(self.tls), on(file.tls)),
             ("admin.listen", admin(self.admin), admin(file.admin)),
             ("data_dir", self.data_dir.display().to_string(), file.data_dir.display().to_string()),
-            ("engine.durability", debug(&self.durability), debug(&file.durability)),
+            ("journal", self.journal.display().to_string(), file.journal.display().to_string()),
+            ("engine", self.book.clone(), file.book.clone()),
             ("log", debug(&self.log), debug(&file.log)),
             ("calls", debug(&self.calls), debug(&file.calls)),
             ("http.connections_max", self.connections_max.to_string(), file.connections_max.to_string()),

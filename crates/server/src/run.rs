@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollbook_admission::{Admission, CountMode, Snapshot};
-use tollbook_engine::{Engine, Shard};
-use tollbook_engine_memory::{Durability, MemoryEngine, OpenError, Options};
+use tollbook_engine::Shard;
 use tollbook_gateway::Gateway;
 use tollbook_jobs::{Drain, Drift, Opening, Openings, Sweep};
 use tollbook_ledger::units::SECOND;
@@ -26,18 +25,13 @@ use tollbook_store_sql::SqliteStore;
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
-use crate::config::{Setup, file};
+use crate::book::OpenBook;
+use crate::config::{Book, Setup};
 use crate::live::{Live, Pinned};
 use crate::{history, observe};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
-
-/// One segment for each shard of the log, and the journal's file.
-const FIRST_START_MIB: u32 = 130;
-
-/// The journal's file in the data folder.
-pub(crate) const JOURNAL: &str = "journal.sqlite";
 
 /// For the process's own user alone.
 const DATA_DIR_MODE: u32 = 0o700;
@@ -66,7 +60,7 @@ pub struct Running {
     pub metrics: Arc<Metrics>,
     /// What puts another configuration in force.
     pub live: Live,
-    engine: Arc<MemoryEngine>,
+    book: OpenBook,
     store: SqliteStore,
     stop: Stops,
     tasks: Tasks,
@@ -97,7 +91,7 @@ impl Stops {
 
 /// What is kept on disk, taken up where it was left.
 struct Books {
-    engine: Arc<MemoryEngine>,
+    book: OpenBook,
     store: SqliteStore,
     /// With what the limits' past leaves behind.
     snapshot: Snapshot,
@@ -106,8 +100,8 @@ struct Books {
 
 impl Books {
     async fn open(
-        data_dir: &Path,
-        durability: file::Durability,
+        (data_dir, journal): (&Path, &Path),
+        book: &Book,
         mut snapshot: Snapshot,
         metrics: &Metrics,
     ) -> anyhow::Result<Self> {
@@ -117,10 +111,9 @@ impl Books {
             .mode(DATA_DIR_MODE)
             .create(data_dir)
             .with_context(|| format!("cannot make the folder {}", data_dir.display()))?;
-        let (book, journal) = (data_dir.join("book"), data_dir.join(JOURNAL));
-        let store = async { SqliteStore::open(&journal).await.context("cannot open the journal") };
-        let (engine, store) = tokio::try_join!(open_engine(&book, durability), store)?;
-        let now = engine.balances(Shard(0), &[]).await.context("the book does not answer")?.now;
+        let store = async { SqliteStore::open(journal).await.context("cannot open the journal") };
+        let (book, store) = tokio::try_join!(OpenBook::open(book, data_dir), store)?;
+        let now = book.shared().balances(Shard(0), &[]).await.context("the book does not answer")?.now;
         let past = history::look_up(snapshot.catalog, &store, now / SECOND).await?;
         let openings = history::openings(&past.needed, &past.catalog, &store).await;
         let openings = openings.context("cannot read the journal")?;
@@ -129,7 +122,7 @@ impl Books {
         metrics.process_start_unix.set((), now / SECOND);
         metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);
-        Ok(Self { engine, store, snapshot, openings })
+        Ok(Self { book, store, snapshot, openings })
     }
 }
 
@@ -155,9 +148,10 @@ impl Running {
             admin: operators.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?,
         };
         let metrics = Arc::new(Metrics::new());
-        let books = Books::open(&setup.data_dir, setup.durability, setup.snapshot, &metrics).await?;
-        let Books { engine, store, snapshot, openings } = books;
-        let shared = Arc::clone(&engine) as Arc<dyn Engine>;
+        let books =
+            Books::open((&setup.data_dir, &setup.journal), &setup.book, setup.snapshot, &metrics).await?;
+        let Books { book, store, snapshot, openings } = books;
+        let shared = book.shared();
         let (snapshot, spool) = (Arc::new(snapshot), Some(setup.data_dir.as_path()));
         let admission = Admission::open(shared, snapshot, Arc::clone(&metrics), setup.calls, spool)
             .await
@@ -167,7 +161,7 @@ impl Running {
         let admin = operators.map(|(listener, key)| {
             (listener, Admin::new(Arc::clone(&admission), Arc::new(store.clone()), &key))
         });
-        let jobs = Jobs::new(&engine, &store, &metrics);
+        let jobs = Jobs::new(&book, &store, &metrics);
         let live = Live {
             gateway: Arc::clone(&gateway),
             admission: Arc::clone(&admission),
@@ -192,19 +186,15 @@ impl Running {
                 async move { admission.run(stop).await }
             }),
             jobs: tokio::spawn(jobs.run(live.lists.subscribe(), stop.jobs.subscribe())),
-            observer: tokio::spawn(observe::run(
-                Arc::clone(&engine),
-                Arc::clone(&metrics),
-                stop.jobs.subscribe(),
-            )),
+            observer: tokio::spawn(book.clone().watch(Arc::clone(&metrics), stop.jobs.subscribe())),
             traces,
         };
-        Ok(Self { addresses, admission, metrics, live, engine, store, stop, tasks })
+        Ok(Self { addresses, admission, metrics, live, book, store, stop, tasks })
     }
 
     /// Stops everything, in order; returns when all of it is on disk.
     pub async fn stop(self) {
-        let Self { admission, live, engine, store, stop, tasks, .. } = self;
+        let Self { admission, live, book, store, stop, tasks, .. } = self;
         stop.gateway.send_replace(true);
         ended("the gateway", tasks.gateway.await);
         if let Some(admin) = tasks.admin {
@@ -224,7 +214,7 @@ impl Running {
         }
         drop((admission, live));
         store.close().await;
-        close_engine(engine).await;
+        book.close().await;
     }
 }
 
@@ -237,8 +227,8 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn new(engine: &Arc<MemoryEngine>, store: &SqliteStore, metrics: &Arc<Metrics>) -> Self {
-        let engine = || Arc::clone(engine) as Arc<dyn Engine>;
+    fn new(book: &OpenBook, store: &SqliteStore, metrics: &Arc<Metrics>) -> Self {
+        let engine = || book.shared();
         let journal = || Arc::new(store.clone()) as Arc<dyn Journal>;
         let metrics = || Arc::clone(metrics);
         let drain = Arc::new(Drain::new(engine(), journal(), metrics()));
@@ -269,56 +259,6 @@ async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener>
         }
         _ => anyhow::Error::new(error).context(format!("cannot listen on {address}")),
     })
-}
-
-/// Replays the log; off the runtime's workers, because it reads and computes.
-async fn open_engine(dir: &Path, durability: file::Durability) -> anyhow::Result<Arc<MemoryEngine>> {
-    let dir = PathBuf::from(dir);
-    let options = Options {
-        durability: match durability {
-            file::Durability::Mapped => Durability::Mapped,
-            file::Durability::Fsync => Durability::Fsync,
-        },
-        ..Options::default()
-    };
-    let opened = tokio::task::spawn_blocking(move || MemoryEngine::open(Some(&dir), options)).await?;
-    let opened = opened.map_err(explained).context("cannot open the book")?;
-    let report = &opened.report;
-    tracing::info!(
-        records = report.records,
-        torn_tails = report.torn_tails,
-        journal_waiting = report.journal_waiting,
-        took_ms = u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
-        "the book is open"
-    );
-    Ok(Arc::new(opened.engine))
-}
-
-/// With what to do: of a disk that is too small, and of a log that another process uses.
-fn explained(error: OpenError) -> anyhow::Error {
-    if matches!(error, OpenError::InUse { .. }) {
-        return anyhow!("{error}; stop it, or give this one its own data_dir");
-    }
-    let full =
-        matches!(&error, OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
-    let error = anyhow::Error::new(error);
-    if full {
-        error.context(format!("a first start needs {FIRST_START_MIB} MiB of disk for the log"))
-    } else {
-        error
-    }
-}
-
-async fn close_engine(engine: Arc<MemoryEngine>) {
-    let Some(engine) = Arc::into_inner(engine) else {
-        tracing::warn!("the book is still in use; its log is synced, not sealed");
-        return;
-    };
-    match tokio::task::spawn_blocking(move || engine.close()).await {
-        Ok(Ok(())) => tracing::info!("the book is closed"),
-        Ok(Err(error)) => tracing::error!(%error, "the book could not be closed"),
-        Err(error) => tracing::error!(%error, "closing the book broke off"),
-    }
 }
 
 /// Loads the tokenizers that the models need, beside the start. One that cannot be used leaves its models estimated.

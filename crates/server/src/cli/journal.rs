@@ -23,7 +23,6 @@ use tollbook_store_sql::SqliteStore;
 use super::args::{JournalExport, Moment};
 use super::{Console, Failure, environment};
 use crate::config;
-use crate::run::JOURNAL;
 use crate::text::grouped;
 
 const HEADER: &str = "arrival_s,input_tokens,output_tokens,key,tenant,model,ended_s,figures\n";
@@ -33,7 +32,7 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 pub(super) fn export(args: &JournalExport, console: &mut Console<'_>) -> Result<(), Failure> {
     let admitted = span(args)?;
-    let path = config::data_dir(&args.config, &environment)?.join(JOURNAL);
+    let path = config::journal(&args.config, &environment)?;
     let mut export = Export::new(args, admitted);
     let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
     if args.json && output.is_none() {

@@ -4,6 +4,7 @@
 
 mod catalog;
 mod clients;
+mod engine;
 mod environment;
 pub mod file;
 mod limits;
@@ -21,10 +22,11 @@ mod warnings;
 
 use std::path::Path;
 
+pub use engine::Book;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
-pub use setup::{Admin, Setup, api_key_hash, data_dir, load, load_text, load_whole};
+pub use setup::{Admin, Setup, api_key_hash, journal, load, load_text, load_whole};
 
 pub use tokenizers::Look;
 pub use traces::Traces;

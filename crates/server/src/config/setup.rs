@@ -9,8 +9,9 @@ use serde::Deserialize;
 use tollbook_admission::{ApiKeyHash, Settings, Snapshot, TokenizerFile};
 use tollbook_gateway as gateway;
 
+use super::engine::{Book, book};
 use super::environment::Lookup;
-use super::file::{Durability, File, Log, default_data_dir};
+use super::file::{File, Log, default_data_dir, journal_in};
 use super::mistakes::Mistakes;
 use super::problem::LoadError;
 use super::tokenizers::{Look, Tokenizers};
@@ -25,7 +26,10 @@ pub struct Setup {
     /// `None`: closed, no key was given.
     pub admin: Option<Admin>,
     pub data_dir: PathBuf,
-    pub durability: Durability,
+    /// The journal's file.
+    pub journal: PathBuf,
+    /// Where the book is kept.
+    pub book: Book,
     pub log: Log,
     /// `None`: off, no collector was named.
     pub traces: Option<Traces>,
@@ -78,6 +82,7 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
     let calls = upstreams::calls(&mut mistakes, &file.calls);
     let admin = admin(&mut mistakes, &file, folder, listen);
     let traces = traces(&mut mistakes, &file.traces);
+    let book = book(&mut mistakes, &file, folder);
     let api_key_hash =
         hash_of(&mut mistakes, file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
     let prices = models::prices(&mut mistakes, &file);
@@ -91,7 +96,8 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
                 gateway,
                 admin,
                 data_dir: folder.join(&file.data_dir),
-                durability: file.engine.durability,
+                journal: journal_in(folder, &file.data_dir, file.journal.as_deref()),
+                book,
                 log: file.log,
                 traces,
                 calls,
@@ -107,11 +113,14 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
 
 /// Every file that the configuration names and that is read with it.
 fn named_files(file: &File, folder: &Path) -> Vec<PathBuf> {
-    let own = [&file.key_pepper_file, &file.admin.api_key_file];
+    let redis = file.engine.redis.as_ref();
+    let password = redis.and_then(|redis| redis.password_file.clone());
+    let own = [&file.key_pepper_file, &file.admin.api_key_file, &password];
     let named = own.into_iter().chain(file.upstreams.iter().map(|upstream| &upstream.api_key_file));
     let proxy = file.upstream_proxy.iter().flat_map(|proxy| &proxy.password_file);
     let tls = file.upstreams.iter().map(|upstream| &upstream.tls);
     let tls = tls.flat_map(|tls| tls.ca_files.iter().chain(&tls.certificate_file).chain(&tls.key_file));
+    let tls = tls.chain(redis.into_iter().flat_map(|redis| &redis.ca_files));
     let tokenizers = file.models.iter().filter_map(|model| model.tokenizer.as_ref());
     let all = named.flatten().chain(proxy).chain(tls).chain(tokenizers);
     // Models may share one.
@@ -140,16 +149,19 @@ pub fn api_key_hash(path: &Path, lookup: Lookup<'_>) -> Result<ApiKeyHash, LoadE
     if mistakes.0.is_empty() { Ok(hash) } else { Err(LoadError::Invalid(source.report(mistakes.0))) }
 }
 
-/// Where a file keeps the book and the journal; nothing else of it is looked at.
-pub fn data_dir(path: &Path, lookup: Lookup<'_>) -> Result<PathBuf, LoadError> {
-    let (kept, _): (Kept, _) = read_fields(path, &["data_dir"], lookup)?;
-    Ok(path.parent().unwrap_or(Path::new("")).join(kept.data_dir))
+/// Where a file keeps the journal; nothing else of it is looked at.
+pub fn journal(path: &Path, lookup: Lookup<'_>) -> Result<PathBuf, LoadError> {
+    let (kept, _): (Kept, _) = read_fields(path, &["data_dir", "journal"], lookup)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Ok(journal_in(folder, &kept.data_dir, kept.journal.as_deref()))
 }
 
 #[derive(Deserialize)]
 struct Kept {
     #[serde(default = "default_data_dir")]
     data_dir: PathBuf,
+    #[serde(default)]
+    journal: Option<PathBuf>,
 }
 
 /// What the hash of keys depends on.

@@ -8,7 +8,7 @@ mod limit;
 mod traces;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,9 @@ pub struct File {
     /// Folder for the book's log, the journal and the spool. Relative to this file.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
+    /// The journal's file, `journal.sqlite` in `data_dir` if none is named. Gateways that share a book share it too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<PathBuf>,
     /// Where the book is kept.
     #[serde(default)]
     pub engine: Engine,
@@ -95,6 +98,11 @@ pub(super) fn default_data_dir() -> PathBuf {
     PathBuf::from("./tollbook-data")
 }
 
+/// Where the journal is, given what a file says of it.
+pub(super) fn journal_in(folder: &Path, data_dir: &Path, journal: Option<&Path>) -> PathBuf {
+    journal.map_or_else(|| folder.join(data_dir).join("journal.sqlite"), |journal| folder.join(journal))
+}
+
 /// The operator's listener: `explain` and the accounts.
 #[derive(Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -115,12 +123,57 @@ impl Default for Admin {
     }
 }
 
-/// Where the book is kept: in this process, with a log on disk.
+/// Where the book is kept: in this process, with a log on disk, or in a server that gateways share.
 #[derive(Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Engine {
-    /// When a booking counts as written.
+    /// When a booking counts as written; of the book in this process.
     pub durability: Durability,
+    /// One book in Redis or Valkey for any number of gateways, instead of the one in this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis: Option<RedisBook>,
+}
+
+/// The shared book: Redis 6.2 or newer, or Valkey.
+#[derive(Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedisBook {
+    /// `redis://host:port/database`, `rediss://` over TLS, `redis+sentinel://host:port,host:port/service` or
+    /// `redis+cluster://host:port,host:port`.
+    pub url: String,
+    /// The user that signs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    /// Its password.
+    #[serde(default, skip_serializing)]
+    pub password: Option<Secret>,
+    /// File that holds `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    /// What every key begins with.
+    #[serde(default = "default_prefix")]
+    pub prefix: String,
+    /// Certificate authorities (PEM) to trust beside the public ones.
+    #[serde(default)]
+    pub ca_files: Vec<PathBuf>,
+    /// Connections that all calls share.
+    #[serde(default = "default_connections")]
+    pub connections: usize,
+    /// Longest one booking may take.
+    #[serde(default = "default_deadline")]
+    pub deadline: Span,
+}
+
+fn default_prefix() -> String {
+    "tb".to_owned()
+}
+
+fn default_connections() -> usize {
+    2
+}
+
+fn default_deadline() -> Span {
+    Span::from_millis(250)
 }
 
 /// When a booking counts as written.

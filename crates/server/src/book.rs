@@ -1,0 +1,150 @@
+//! The book that the configuration names: opened, watched and closed.
+//!
+//! In this process it is replayed before anything is served. A shared one is connected to in the background; a start waits
+//! for its first answer, so that a wrong address or password is told at once and not at the first call.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tokio::sync::watch;
+use tollbook_engine::{Engine, EngineError, Shard};
+use tollbook_engine_memory::{Durability, MemoryEngine, OpenError, Options};
+use tollbook_engine_redis::{Link, RedisEngine};
+use tollbook_telemetry::Metrics;
+
+use crate::config::{Book, file};
+use crate::observe;
+
+/// One segment for each shard of the log, and the journal's file.
+const FIRST_START_MIB: u32 = 130;
+/// Longest a start waits for the shared book's first answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// Pause between two tries of it.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Pause between two steps of tidying the shared book: all its shards have their turn in four minutes.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
+
+/// An open book.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenBook {
+    Memory(Arc<MemoryEngine>),
+    Redis(Arc<RedisEngine>),
+}
+
+impl OpenBook {
+    pub(crate) async fn open(book: &Book, data_dir: &Path) -> anyhow::Result<Self> {
+        Ok(match book {
+            Book::Memory(durability) => Self::Memory(replayed(&data_dir.join("book"), *durability).await?),
+            Book::Redis(options) => {
+                let link = Link::open(options).context("engine.redis cannot be used")?;
+                let engine = RedisEngine::new(link, options.prefix.clone());
+                answered(&engine).await.map_err(|error| {
+                    anyhow!("the shared book at {} does not answer: {error}", book.described())
+                })?;
+                tracing::info!(book = book.described(), "the shared book answers");
+                Self::Redis(Arc::new(engine))
+            }
+        })
+    }
+
+    pub(crate) fn shared(&self) -> Arc<dyn Engine> {
+        match self {
+            Self::Memory(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+            Self::Redis(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+        }
+    }
+
+    /// What goes on beside the verbs, until `stop` turns true.
+    pub(crate) async fn watch(self, metrics: Arc<Metrics>, stop: watch::Receiver<bool>) {
+        match self {
+            Self::Memory(engine) => observe::run(engine, metrics, stop).await,
+            Self::Redis(engine) => tidied(&engine, stop).await,
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Memory(engine) => close(engine).await,
+            Self::Redis(engine) => drop(engine),
+        }
+    }
+}
+
+/// Waits for the first answer. What waiting cannot mend is told at once by the last try alike.
+async fn answered(engine: &RedisEngine) -> Result<(), EngineError> {
+    let began = tokio::time::Instant::now();
+    loop {
+        match engine.balances(Shard(0), &[]).await {
+            Ok(_) => return Ok(()),
+            Err(error) if began.elapsed() >= FIRST_ANSWER => return Err(error),
+            Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+        }
+    }
+}
+
+/// Tidies one shard after the other; what fails is done another time.
+async fn tidied(engine: &RedisEngine, mut stop: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(TIDY_EVERY);
+    for shard in (0..=u8::MAX).cycle() {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            // A dropped sender is a stop too.
+            _ = stop.wait_for(|stopped| *stopped) => return,
+        }
+        if let Err(error) = engine.tidy(Shard(shard)).await {
+            tracing::debug!(%error, shard, "a shard was not tidied");
+        }
+    }
+}
+
+/// Replays the log; off the runtime's workers, because it reads and computes.
+async fn replayed(dir: &Path, durability: file::Durability) -> anyhow::Result<Arc<MemoryEngine>> {
+    let dir = PathBuf::from(dir);
+    let options = Options {
+        durability: match durability {
+            file::Durability::Mapped => Durability::Mapped,
+            file::Durability::Fsync => Durability::Fsync,
+        },
+        ..Options::default()
+    };
+    let opened = tokio::task::spawn_blocking(move || MemoryEngine::open(Some(&dir), options)).await?;
+    let opened = opened.map_err(explained).context("cannot open the book")?;
+    let report = &opened.report;
+    tracing::info!(
+        records = report.records,
+        torn_tails = report.torn_tails,
+        journal_waiting = report.journal_waiting,
+        took_ms = u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
+        "the book is open"
+    );
+    Ok(Arc::new(opened.engine))
+}
+
+/// With what to do: of a disk that is too small, and of a log that another process uses.
+fn explained(error: OpenError) -> anyhow::Error {
+    if matches!(error, OpenError::InUse { .. }) {
+        return anyhow!("{error}; stop it, or give this one its own data_dir");
+    }
+    let full =
+        matches!(&error, OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);
+    let error = anyhow::Error::new(error);
+    if full {
+        error.context(format!("a first start needs {FIRST_START_MIB} MiB of disk for the log"))
+    } else {
+        error
+    }
+}
+
+async fn close(engine: Arc<MemoryEngine>) {
+    let Some(engine) = Arc::into_inner(engine) else {
+        tracing::warn!("the book is still in use; its log is synced, not sealed");
+        return;
+    };
+    match tokio::task::spawn_blocking(move || engine.close()).await {
+        Ok(Ok(())) => tracing::info!("the book is closed"),
+        Ok(Err(error)) => tracing::error!(%error, "the book could not be closed"),
+        Err(error) => tracing::error!(%error, "closing the book broke off"),
+    }
+}

@@ -1,0 +1,79 @@
+//! Where the book is kept, from the file.
+
+use std::path::Path;
+
+use tollbook_engine_redis::{Options, WrongOptions};
+
+use super::file::{Durability, File};
+use super::mistakes::Mistakes;
+use super::setup::secret;
+
+/// Where the book is kept.
+#[derive(Clone, Debug)]
+pub enum Book {
+    /// In this process, with a log on disk.
+    Memory(Durability),
+    /// In servers that gateways share.
+    Redis(Box<Options>),
+}
+
+impl Book {
+    /// As text that tells one from another and holds no secret.
+    pub(crate) fn described(&self) -> String {
+        match self {
+            Self::Memory(durability) => format!("this process, {durability:?}"),
+            Self::Redis(options) => format!("{:?}, prefix {}", options.place, options.prefix),
+        }
+    }
+}
+
+pub(super) fn book(mistakes: &mut Mistakes, file: &File, folder: &Path) -> Book {
+    let memory = Book::Memory(file.engine.durability);
+    let Some(given) = &file.engine.redis else { return memory };
+    if file.engine.durability != Durability::default() {
+        mistakes.add(
+            "engine.durability",
+            "is of the book in this process; with `engine.redis` the server decides",
+        );
+    }
+    if file.journal.is_none() {
+        let what = "is missing: gateways that share a book share one journal; name its file, the same for all of them";
+        mistakes.add("journal", what);
+    }
+    let mut options = match Options::parse(&given.url) {
+        Ok(options) => options,
+        Err(error) => {
+            mistakes.add("engine.redis.url", error.to_string());
+            return memory;
+        }
+    };
+    options.username = given.username.clone().or(options.username);
+    let path = "engine.redis.password";
+    options.password =
+        secret(mistakes, path, given.password.as_ref(), given.password_file.as_deref(), folder)
+            .or(options.password);
+    if !given.ca_files.is_empty() {
+        match &mut options.tls {
+            Some(tls) => tls.ca_files = given.ca_files.iter().map(|path| folder.join(path)).collect(),
+            None => mistakes.add("engine.redis.ca_files", "are of use with a `rediss` address alone"),
+        }
+    }
+    options.prefix.clone_from(&given.prefix);
+    options.connections = given.connections;
+    options.deadline = given.deadline.0;
+    if let Err(error) = options.check() {
+        mistakes.add(format!("engine.redis{}", place_of(&error)), error.to_string());
+    }
+    Book::Redis(Box::new(options))
+}
+
+/// The setting that an error is about.
+fn place_of(error: &WrongOptions) -> &'static str {
+    match error {
+        WrongOptions::Connections => ".connections",
+        WrongOptions::Deadline => ".deadline",
+        WrongOptions::Prefix => ".prefix",
+        WrongOptions::Tls(_) => ".ca_files",
+        _ => ".url",
+    }
+}

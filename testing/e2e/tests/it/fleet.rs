@@ -1,0 +1,158 @@
+//! Gateways that share one book: what fits is admitted once, whichever of them is asked; what one leaves behind when it
+//! dies the others free.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tollbook_e2e::config::{CHAT_MODEL, Config, quota, secret};
+use tollbook_e2e::gateway::{Gateway, wait_for};
+use tollbook_e2e::http::{self, LIMIT};
+use tollbook_e2e::journal::Journal;
+use tollbook_mock_upstream::{Generate, MockUpstream, Script};
+use tollbook_redis_world::{Plan, Server};
+
+const GATEWAYS: usize = 4;
+const CLIENTS: usize = 400;
+const ROOM: usize = 25;
+/// How often the clients come at once; each time with another key.
+const REPEATS_VARIABLE: &str = "TOLLBOOK_FLEET_REPEATS";
+const REPEATS: usize = 3;
+/// A life of 2 s, a sweep every second, and as much again for a machine that is busy.
+const FREE_LIMIT: Duration = Duration::from_secs(8);
+
+struct Fleet {
+    mock: MockUpstream,
+    gateways: Vec<Gateway>,
+    redis: Server,
+    shared: TempDir,
+}
+
+impl Fleet {
+    fn start(count: usize, tenants: &[(String, Value)]) -> Self {
+        let mock = MockUpstream::start_in_thread(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let redis = Plan::redis().aof().start();
+        let shared = tempfile::tempdir().unwrap();
+        let config = Config::new(&mock.url())
+            .set("/calls", json!({"door_life": "2s", "renewed_life": "2s", "renew_every": "150ms"}))
+            .set("/journal", json!(shared.path().join("journal.sqlite")))
+            .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "5s"}}));
+        let config = tenants.iter().fold(config, |config, (id, limits)| config.simple_tenant(id, limits));
+        let gateways = (0..count).map(|_| Gateway::start(&config)).collect();
+        Self { mock, gateways, redis, shared }
+    }
+
+    fn ask(&self, client: usize, tenant: &str, body: &Value) -> u16 {
+        let gateway = &self.gateways[client % self.gateways.len()];
+        gateway.post("/v1/chat/completions", &secret(&format!("{tenant}-key")), body).unwrap().status
+    }
+
+    /// Everything held by the tenants, as one of the gateways sees it.
+    fn held(&self, gateway: usize) -> i64 {
+        let page = self.gateways[gateway].admin_get("/admin/v1/accounts").unwrap().json();
+        page["data"].as_array().unwrap().iter().map(|line| line["held"].as_i64().unwrap()).sum()
+    }
+
+    fn is_free(&self, gateway: usize) {
+        let free = wait_for(FREE_LIMIT, || (self.held(gateway) == 0).then_some(()));
+        assert!(free.is_some(), "{} stays held", self.held(gateway));
+    }
+
+    /// Stops all gateways; what the journal says then.
+    fn journal(mut self) -> Journal {
+        for gateway in &mut self.gateways {
+            if gateway.pid().is_some() {
+                assert!(gateway.terminate().success(), "{}", gateway.log());
+            }
+        }
+        assert!(self.redis.is_running());
+        Journal::read(self.shared.path())
+    }
+}
+
+fn chat(label: &str) -> Value {
+    json!({"model": CHAT_MODEL, "max_tokens": 8, "user": label, "messages": [{"role": "user", "content": "Hello"}]})
+}
+
+fn repeats() -> usize {
+    std::env::var(REPEATS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(REPEATS)
+}
+
+#[test]
+fn l01_four_gateways_admit_exactly_what_fits() {
+    let repeats = repeats();
+    let tenants: Vec<(String, Value)> = (0..repeats)
+        .map(|number| (format!("t{number}"), json!([quota("requests", "lifetime", &ROOM.to_string())])))
+        .collect();
+    let fleet = Fleet::start(GATEWAYS, &tenants);
+    fleet.mock.set_default(Script::output(3));
+    for (tenant, _) in &tenants {
+        let label = |client| format!("{tenant} {client}");
+        let answers = http::together(CLIENTS, |client| fleet.ask(client, tenant, &chat(&label(client))));
+        let admitted = answers.iter().filter(|status| **status == 200).count();
+        assert_eq!(admitted, ROOM, "{tenant}: {answers:?}");
+        assert!(answers.iter().all(|status| [200, 429].contains(status)), "{answers:?}");
+    }
+    fleet.is_free(0);
+    let sent = fleet.mock.calls_at_rest().len();
+    assert_eq!(sent, ROOM * repeats, "what the provider saw");
+    let journal = fleet.journal();
+    assert_eq!(journal.repeated(), Vec::<String>::new());
+    let entries = journal.entries.iter().filter(|entry| entry.side == "tenant");
+    assert_eq!(entries.clone().count(), sent, "each call of the provider is one entry");
+    assert_eq!(entries.filter(|entry| entry.figures != "reported").count(), 0);
+}
+
+#[test]
+fn l07_the_holds_of_a_dead_gateway_are_freed_by_another() {
+    let limits = json!([{"measure": "concurrency", "ceiling": 10}]);
+    let mut fleet = Fleet::start(2, &[("t".to_owned(), limits)]);
+    fleet.mock.set_default(Generate { stall_at_chunk: Some(1), ..Generate::default() }.into());
+    let first = fleet.gateways[0].addr();
+    let streams: Vec<_> = (0..10)
+        .map(|number| {
+            let mut body = chat(&format!("call {number}"));
+            body["stream"] = json!(true);
+            let key = format!("Bearer {}", secret("t-key"));
+            let mut stream = http::Connection::open(first).unwrap();
+            let headers = [("authorization", key.as_str())];
+            stream.post("/v1/chat/completions", &headers, body.to_string().as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let full = wait_for(LIMIT, || (fleet.held(1) == 10).then_some(()));
+    assert!(full.is_some(), "the other gateway sees {} held", fleet.held(1));
+    assert_eq!(fleet.ask(1, "t", &chat("one too many")), 429, "the other gateway refuses");
+    fleet.gateways[0].kill();
+    drop(streams);
+    fleet.is_free(1);
+    fleet.mock.set_default(Script::output(3));
+    assert_eq!(fleet.ask(1, "t", &chat("again")), 200, "{}", fleet.gateways[1].log());
+}
+
+/// The server dies with what it has acknowledged on its disk, and comes back: nothing is counted twice or lost.
+#[test]
+fn a_server_that_restarts_under_load_keeps_the_book() {
+    let limits = json!([quota("requests", "lifetime", "100000"), quota("tokens", "lifetime", "100000000")]);
+    let mut fleet = Fleet::start(2, &[("t".to_owned(), limits)]);
+    fleet.mock.set_default(Script::output(3));
+    let ask = |fleet: &Fleet, from: usize| {
+        http::together(40, |client| fleet.ask(client, "t", &chat(&format!("call {}", from + client))))
+    };
+    let before = ask(&fleet, 0);
+    fleet.redis.kill();
+    let away = ask(&fleet, 1_000);
+    fleet.redis.start_again();
+    let back = wait_for(LIMIT, || (fleet.ask(0, "t", &chat("is it back")) == 200).then_some(()));
+    assert!(back.is_some(), "{}", fleet.gateways[0].log());
+    let after = ask(&fleet, 2_000);
+    for (when, answers, allowed) in [("before", &before, 200), ("away", &away, 503), ("after", &after, 200)] {
+        assert!(answers.iter().all(|status| *status == allowed), "{when}: {answers:?}");
+    }
+    fleet.is_free(1);
+    let sent = fleet.mock.calls_at_rest().len();
+    let journal = fleet.journal();
+    let entries: Vec<_> = journal.entries.iter().filter(|entry| entry.side == "tenant").collect();
+    assert_eq!((journal.repeated(), entries.len()), (Vec::new(), sent));
+}

@@ -50,6 +50,12 @@ fn the_example_loads() {
     assert_eq!(setup.snapshot.catalog.models().len(), 4);
     assert_eq!(setup.warnings, Vec::<String>::new());
     assert!(!format!("{setup:?}").contains("KEY value"));
+    // What it says of bounds, times and booking is what holds without a word of them.
+    let plain = load(&format!("{HEAD}  - {{ id: t }}\n")).unwrap();
+    assert_eq!(format!("{:?}", setup.calls), format!("{:?}", plain.calls));
+    assert_eq!(format!("{:?}", setup.gateway.timeouts), format!("{:?}", plain.gateway.timeouts));
+    assert_eq!(format!("{:?}", setup.gateway.bounds), format!("{:?}", plain.gateway.bounds));
+    assert_eq!(format!("{:?}", setup.gateway.http2), format!("{:?}", plain.gateway.http2));
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //! unfinished head is held, within its bound and that of all connections together; bodies are counted, not copied.
 //! A head that is refused is replaced by a request of our own for `PATH`, so that the refusal is an answer like any
 //! other: JSON, in its turn, and the last on its connection. A chunked body that is malformed fails for its reader.
-//! A head that has begun and does not end in time fails the connection; so does a first one that does not begin.
+//! A head that has begun and does not end in time fails the connection; so does a first one that does not begin. Empty
+//! lines in front of a head go with it: alone they are nothing, neither a call nor time for one.
 
 use std::future::Future as _;
 use std::io;
@@ -188,7 +189,9 @@ impl<S> Screen<S> {
 
     /// Nothing comes; an error if that has lasted too long.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.is_first && self.partial.is_empty() {
+        // What stops at the first byte of a head costs nothing.
+        let has_begun = self.partial.iter().any(|byte| !b"\r\n".contains(byte));
+        if !self.is_first && !has_begun {
             return Poll::Pending;
         }
         let patience = self.heads.patience;
@@ -210,6 +213,7 @@ impl<S> Screen<S> {
                 State::Head => match head(rest, self.heads.bounds) {
                     Ok(None) => return Look::Pass(at),
                     Ok(Some((length, state))) => {
+                        self.has_passed();
                         at += length;
                         self.state = state;
                     }
@@ -309,12 +313,10 @@ impl<S> Screen<S> {
 /// The length of the head at the front, and what follows it. `None`: it is not whole yet.
 fn head(bytes: &[u8], bounds: HeadBounds) -> Result<Option<(usize, State)>, Malformed> {
     let mut at = 0;
-    // Empty lines in front of a request are passed over, as RFC 9112 asks.
-    while bytes.get(at..).is_some_and(|rest| rest.starts_with(b"\r\n")) && at < bounds.bytes {
+    // Empty lines in front of a request are passed over, as RFC 9112 asks: as many as it may have others.
+    while bytes.get(at..).is_some_and(|rest| rest.starts_with(b"\r\n")) && at < bounds.lines.saturating_mul(2)
+    {
         at += 2;
-    }
-    if bytes.get(at..) == Some(b"") {
-        return Ok(Some((at, State::Head)));
     }
     let mut facts = Facts::default();
     let mut lines = 0_usize;
@@ -473,7 +475,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
         let this = &mut *self;
         loop {
             if !this.stream.ahead().is_empty() {
-                this.has_passed();
                 return Pin::new(&mut this.stream).poll_read(cx, buf);
             }
             if this.over {
@@ -492,7 +493,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
             let passed = this.sift(new);
             buf.set_filled(before + passed);
             if passed > 0 {
-                this.has_passed();
                 return Poll::Ready(Ok(()));
             }
         }
@@ -571,6 +571,7 @@ mod tests {
             get.to_owned(),
             old.to_owned(),
             format!("\r\n\r\n{post}\r\n{chunks}{get}{post}{old}"),
+            format!("{}{post}", "\r\n".repeat(BOUNDS.lines)),
         ] {
             for step in [1, 2, 3, 7, 50, 10_000] {
                 assert_eq!(through(text.as_bytes(), step).await, text.as_bytes(), "{text:?} by {step}");
@@ -600,6 +601,8 @@ mod tests {
             ("GET /\r\nhost: x\r\n\r\n", Malformed::RequestLine),
             ("GET /a#b HTTP/1.1\r\nhost: x\r\n\r\n", Malformed::RequestLine),
             ("GE(T / HTTP/1.1\r\nhost: x\r\n\r\n", Malformed::RequestLine),
+            // One empty line more than it may have lines.
+            ("\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n", Malformed::RequestLine),
             (
                 "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nContent-Length: 5\r\n\r\n",
                 Malformed::Length,
@@ -703,10 +706,43 @@ mod tests {
         }
         let error = screen.read(&mut read).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // The first has it from the beginning on.
-        let (_client, server) = tokio::io::duplex(1 << 10);
-        let error = Screen::alone(server, BOUNDS, PATIENCE).read(&mut read).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // The first has it from the beginning on, whatever empty lines come before it.
+        for lines in ["", "\r\n", "\r\n\r\n\r\n", "\r\n\r"] {
+            let (mut client, server) = tokio::io::duplex(1 << 10);
+            let mut screen = Screen::alone(server, BOUNDS, PATIENCE);
+            client.write_all(lines.as_bytes()).await.unwrap();
+            let begun = tokio::time::Instant::now();
+            let error = loop {
+                match screen.read(&mut read).await {
+                    Ok(_) => {}
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!((error.kind(), begun.elapsed() < PATIENCE * 11 / 10), (io::ErrorKind::TimedOut, true));
+        }
+    }
+
+    /// Empty lines between two heads neither end a connection nor shorten the next head's time, and go no further alone.
+    #[tokio::test(start_paused = true)]
+    async fn empty_lines_between_heads_leave_the_next_its_time() {
+        use tokio::io::AsyncWriteExt;
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let mut screen = Screen::alone(server, BOUNDS, PATIENCE);
+        let mut read = [0; 256];
+        for round in 0..3 {
+            client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            assert!(screen.read(&mut read).await.unwrap() > 2, "round {round}");
+            for byte in [b"\r", b"\n"] {
+                client.write_all(byte).await.unwrap();
+                let waits = tokio::time::timeout(PATIENCE * 5, screen.read(&mut read)).await;
+                assert!(waits.is_err(), "round {round}: it is idle");
+            }
+            client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+            let waits = tokio::time::timeout(PATIENCE * 9 / 10, screen.read(&mut read)).await;
+            assert!(waits.is_err(), "round {round}: its time has only begun");
+            client.write_all(b"host: x\r\n\r\n").await.unwrap();
+            assert!(screen.read(&mut read).await.unwrap() > 2, "round {round}");
+        }
     }
 
     #[tokio::test]

@@ -258,7 +258,7 @@ async fn a_connection_without_a_stream_is_closed() {
     assert_eq!(answer.await.unwrap().status(), 200);
     tokio::time::timeout(Duration::from_secs(10), connection).await.unwrap().unwrap();
     // Nothing at all, and half a preface, and half a head.
-    for begun in ["", "PRI * HTTP/2.0\r\n", "POST /v1/ch", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+    for begun in ["", "\r\n", "PRI * HTTP/2.0\r\n", "POST /v1/ch", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         let mut stream = TcpStream::connect(world.addr).await.unwrap();
         stream.write_all(begun.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
@@ -416,5 +416,34 @@ async fn b134_what_a_provider_says_of_its_connection_reaches_no_client() {
             }
             assert!(world.up.calls().last().unwrap().header("te").is_none());
         }
+    }
+}
+
+/// A connection on which nothing is asked does not keep a gateway from stopping, whatever was said on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_a_call_close_at_a_stop() {
+    for said in [
+        "",
+        "\r\n",
+        "\r\n\r",
+        "GET /heal",
+        "PRI * HTTP/2.0\r\n",
+        "\r\nGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n\r\n",
+    ] {
+        const LONG: Duration = Duration::from_secs(3600);
+        let long: fn(&mut tollbook_gateway::Config) =
+            |c| (c.timeouts.head, c.timeouts.idle, c.timeouts.drain) = (LONG, LONG, LONG);
+        let world = World::start(Plan { config: long, ..plan(Via::Http1) }).await;
+        let mut stream = TcpStream::connect(world.addr).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        if said.contains("healthz") {
+            let mut first = [0; 12];
+            stream.read_exact(&mut first).await.unwrap();
+            assert_eq!(&first, b"HTTP/1.1 200");
+        }
+        world.stop.send_replace(true);
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "{said:?} stays");
     }
 }

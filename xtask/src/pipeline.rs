@@ -43,8 +43,8 @@ pub fn test(repo: &Repo, console: &Console, quick: bool) -> Result<()> {
     console.step("tests", || cargo(&tests))
 }
 
-/// Packages whose tests take minutes or need the built program.
-const SLOW: [&str; 2] = ["tollbook-e2e", "tollbook-sim"];
+/// Packages whose tests take minutes, or need the built program or the servers of the setup.
+const SLOW: [&str; 4] = ["tollbook-e2e", "tollbook-sim", "tollbook-redis-world", "tollbook-engine-redis"];
 
 /// Cargo mends a stale lock file silently; then CI would test other versions than a clone gets later.
 fn lock_file(repo: &Repo, console: &Console) -> Result<()> {

@@ -92,10 +92,11 @@ impl Link {
     /// # Errors
     /// By the deadline at the latest.
     pub async fn command(&self, command: &Cmd, key: Option<&[u8]>) -> Result<Value, LinkError> {
-        match &self.servers {
+        let answer = match &self.servers {
             Servers::One(node) => node.send(command, false, self.until()).await,
             Servers::Cluster(cluster) => cluster.send(command, key, self.until()).await,
-        }
+        };
+        answer.map_err(LinkError::of_command)
     }
 
     /// Sends one command to every node that has keys; the answers stand beside the nodes' names.
@@ -107,7 +108,10 @@ impl Link {
         command: &Cmd,
     ) -> Result<Vec<(String, Result<Value, LinkError>)>, LinkError> {
         let until = self.until();
-        let ask = async |node: &Node| (node.name(), node.send(command, false, until).await);
+        let ask = async |node: &Node| {
+            let answer = node.send(command, false, until).await;
+            (node.name(), answer.map_err(LinkError::of_command))
+        };
         match &self.servers {
             Servers::One(node) => Ok(vec![ask(node).await]),
             Servers::Cluster(cluster) => {

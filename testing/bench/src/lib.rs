@@ -21,5 +21,4 @@ pub mod process;
 pub mod provider;
 pub mod report;
 pub mod scenario;
-pub mod shared;
 pub mod tls;

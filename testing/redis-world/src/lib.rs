@@ -5,6 +5,7 @@
 //! that says what to do. Links no code of the product and no driver: what a server holds is asked in bare protocol.
 
 mod cluster;
+mod folder;
 pub mod ports;
 mod process;
 mod proxy;

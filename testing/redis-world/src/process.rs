@@ -43,7 +43,13 @@ fn starter() -> &'static SyncSender<Job> {
         std::thread::spawn(move || {
             for mut job in jobs {
                 // Who asked may have gone; then the child is dropped, and dies with this process.
-                let _ = job.done.send(job.command.spawn());
+                let child = job.command.spawn().map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => {
+                        io::Error::other(format!("there is no {WRAPPER} (util-linux)"))
+                    }
+                    _ => error,
+                });
+                let _ = job.done.send(child);
             }
         });
         sender

@@ -95,7 +95,7 @@ impl Sentinels {
     }
 
     fn named_by(&self, sentinel: &Server) -> Option<usize> {
-        let reply = sentinel.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
+        let reply = sentinel.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]).ok()?;
         let port = reply.items().get(1)?.int()?;
         self.data.iter().position(|server| i64::from(server.port()) == port)
     }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::ports::{self, Port};
 use crate::resp::{Client, Reply};
-use crate::{fail, process, wait_for};
+use crate::{fail, folder, process, wait_for};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -67,6 +67,12 @@ impl Plan {
         self.line(&format!("maxmemory {bytes}")).line("maxmemory-policy noeviction")
     }
 
+    /// What it has saved takes so long per key to load, and it answers meanwhile.
+    pub fn loads_slowly(self, per_key: Duration) -> Self {
+        let delay = format!("key-load-delay {}", per_key.as_micros());
+        self.line(&delay).line("loading-process-events-interval-bytes 1024")
+    }
+
     /// Only this user may do anything.
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.user = Some((name.to_owned(), password.to_owned()));
@@ -89,7 +95,7 @@ impl Plan {
 
     /// Returns when it answers.
     pub fn start(self) -> Server {
-        let dir = tempfile::tempdir().unwrap_or_else(|error| fail(&format!("no folder: {error}")));
+        let dir = folder::new();
         let bus = self.has_bus.then(ports::free);
         let mut server = Server { plan: self, dir, port: ports::free(), bus, child: None };
         server.write_config();
@@ -173,6 +179,22 @@ impl Server {
 
     /// Starts on the same port and the same data.
     pub fn start_again(&mut self) {
+        self.start_process();
+        self.comes_to_answer();
+    }
+
+    /// The same, but returns when it answers anything, which may be that it loads its data.
+    pub fn start_loading(&mut self) {
+        self.start_process();
+        self.comes_to_say(|_| true);
+    }
+
+    /// Waits until it serves.
+    pub fn comes_to_answer(&mut self) {
+        self.comes_to_say(|reply| reply.text() == "PONG");
+    }
+
+    fn start_process(&mut self) {
         if self.child.is_some() {
             fail("it runs already");
         }
@@ -184,11 +206,13 @@ impl Server {
         let child = process::start(&program, &args, self.dir(), &self.log_file())
             .unwrap_or_else(|error| fail(&format!("cannot start {}: {error}", program.display())));
         self.child = Some(child);
+    }
+
+    fn comes_to_say(&mut self, wanted: impl Fn(&Reply) -> bool) {
         let ready = wait_for(START_LIMIT, || {
             self.must_run();
-            let pong = self.connect(LOOK_LIMIT).ok()?.ask(&[b"PING"]).ok()?;
-            // Anything but PONG is a server that still loads its data.
-            (pong.text() == "PONG").then_some(())
+            let reply = self.connect(LOOK_LIMIT).ok()?.ask(&[b"PING"]).ok()?;
+            wanted(&reply).then_some(())
         });
         if ready.is_none() {
             fail(&format!("not ready in time\n{}", self.log()));
@@ -219,14 +243,19 @@ impl Server {
 
     /// One command over a connection of its own; no reply is a panic, an error is a reply.
     pub fn ask(&self, words: &[&str]) -> Reply {
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        let reply = self.client().ask(&words);
+        let reply = self.try_ask(words);
         reply.unwrap_or_else(|error| fail(&format!("no reply: {error}\n{}", self.log())))
     }
 
-    /// One figure of `INFO`.
+    /// The same of a server that may be away, or change its role, which closes connections.
+    pub fn try_ask(&self, words: &[&str]) -> io::Result<Reply> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.connect(REPLY_LIMIT)?.ask(&words)
+    }
+
+    /// One figure of `INFO`; nothing while it does not answer.
     pub fn info(&self, name: &str) -> Option<String> {
-        let info = self.ask(&["INFO", "everything"]).text();
+        let info = self.try_ask(&["INFO", "everything"]).ok()?.text();
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(line.trim().to_owned())
     }

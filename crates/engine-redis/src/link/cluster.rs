@@ -59,6 +59,8 @@ struct View {
     ranges: BTreeMap<u16, (u16, Arc<Node>)>,
     nodes: BTreeMap<Address, Member>,
     is_read: bool,
+    /// Who gave the map.
+    answered: Option<Address>,
     /// What the last refresh said, if it failed.
     trouble: Option<LinkError>,
 }
@@ -133,10 +135,10 @@ impl Cluster {
         hops: &mut usize,
         until: Instant,
     ) -> Result<(Arc<Node>, bool), LinkError> {
-        if matches!(
-            error.kind,
-            Kind::Refused | Kind::Lost | Kind::Deadline | Kind::ReadOnly | Kind::Loading | Kind::Cluster
-        ) {
+        let is_away = matches!(error.kind, Kind::Refused | Kind::Lost | Kind::Deadline | Kind::ReadOnly);
+        // A slot that is on its way is where the map says until it has arrived.
+        let is_moved = error.message.starts_with("MOVED ") || error.message.starts_with("CLUSTERDOWN ");
+        if is_away || is_moved {
             self.shared.stale.notify_one();
         }
         let Some(hint) = hint(&error.message).filter(|_| *hops < HOPS_MAX) else { return Err(error) };
@@ -186,10 +188,6 @@ impl Cluster {
 impl Shared {
     /// The node at an address; a new one where a slot moves to a node that had none.
     fn member(&self, address: &Address) -> Arc<Node> {
-        let known = self.view.borrow().nodes.get(address).map(|member| Arc::clone(&member.node));
-        if let Some(node) = known {
-            return node;
-        }
         let mut found = None;
         // Nobody waits for a node to become known.
         self.view.send_if_modified(|view| {
@@ -202,6 +200,7 @@ impl Shared {
     fn in_view(&self, view: &mut View, address: &Address) -> Arc<Node> {
         let member = view.nodes.entry(address.clone());
         let member = member.or_insert_with(|| Member { node: self.node(address), unseen: 0 });
+        member.unseen = 0;
         Arc::clone(&member.node)
     }
 
@@ -211,15 +210,18 @@ impl Shared {
 
     /// Reads the map from the first node that gives it.
     async fn refresh(&self) {
-        let mut known: Vec<Address> = self.view.borrow().nodes.keys().cloned().collect();
-        known.extend(self.seeds.iter().cloned());
+        let known: Vec<Address> = {
+            let view = self.view.borrow();
+            // Who answered last comes first: one that takes connections and is silent costs time only once.
+            view.answered.iter().chain(view.nodes.keys()).chain(&self.seeds).cloned().collect()
+        };
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let mut trouble = LinkError::no(Kind::Refused, "no node is known");
         for address in known {
             match self.connector.ask(&address, &command).await {
                 Ok(map) => match ranges(&map, &address.host) {
-                    Some(ranges) => return self.learn(ranges),
+                    Some(ranges) => return self.learn(ranges, address),
                     None => trouble = LinkError::no(Kind::Cluster, format!("{address}: no map of slots")),
                 },
                 Err(error) => trouble = error,
@@ -228,7 +230,7 @@ impl Shared {
         self.view.send_modify(|view| view.trouble = Some(trouble));
     }
 
-    fn learn(&self, ranges: Vec<Range>) {
+    fn learn(&self, ranges: Vec<Range>, from: Address) {
         self.view.send_modify(|view| {
             for member in view.nodes.values_mut() {
                 member.unseen = member.unseen.saturating_add(1);
@@ -236,13 +238,10 @@ impl Shared {
             view.ranges.clear();
             for range in ranges {
                 let node = self.in_view(view, &range.primary);
-                if let Some(member) = view.nodes.get_mut(&range.primary) {
-                    member.unseen = 0;
-                }
                 view.ranges.insert(range.first, (range.last, node));
             }
             view.nodes.retain(|_, member| member.unseen <= UNSEEN_MAX);
-            (view.trouble, view.is_read) = (None, true);
+            (view.trouble, view.is_read, view.answered) = (None, true, Some(from));
         });
     }
 }

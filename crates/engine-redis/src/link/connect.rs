@@ -134,10 +134,7 @@ async fn told(
         () = driver => return Err(LinkError::no(Kind::Refused, "closed at once")),
     };
     match answer {
-        Ok(Value::ServerError(error)) => {
-            let error = LinkError::told(&error);
-            Err(LinkError::no(error.kind, error.message))
-        }
+        Ok(Value::ServerError(error)) => Err(LinkError::told(&error).of_command()),
         Ok(value) => Ok(value),
         Err(error) => Err(LinkError::before(&error)),
     }

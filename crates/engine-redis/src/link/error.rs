@@ -46,7 +46,7 @@ pub enum Kind {
     /// Slots are not served, move, or are not where the others say.
     #[error("the cluster does not serve this key")]
     Cluster,
-    /// The script itself failed; where it stopped is not known.
+    /// The script itself failed; where it stopped is known only to who wrote it.
     #[error("the script failed")]
     Script,
     #[error("the server refused")]
@@ -89,9 +89,13 @@ impl LinkError {
         let message = bounded(&format!("{} {details}", error.code()));
         match kind(error.code(), details) {
             Some(kind) => Self::no(kind, message),
-            // A command that is no script was refused before it did anything; a script may have stopped anywhere.
             None => Self::unknown(Kind::Script, message),
         }
+    }
+
+    /// The same of a command that is no script: it did nothing, where a script may have stopped anywhere.
+    pub(super) fn of_command(self) -> Self {
+        if self.kind == Kind::Script { Self::no(Kind::Other, self.message) } else { self }
     }
 
     /// What went wrong after the call was handed to the connection.

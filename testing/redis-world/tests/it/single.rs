@@ -1,11 +1,14 @@
 //! One server: starts, answers, keeps what it acknowledged, stands still, and is gone afterwards.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tollbook_redis_world::{Plan, Server, wait_for};
 
 fn is_there(pid: u32) -> bool {
-    std::path::Path::new(&format!("/proc/{pid}")).exists()
+    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 #[test]
@@ -17,6 +20,30 @@ fn redis_answers_and_ends_with_its_owner() {
     assert!(is_there(pid));
     drop(server);
     assert!(!is_there(pid));
+}
+
+#[test]
+fn it_ends_with_a_process_that_is_killed() {
+    let mut owner = Command::new(env!("CARGO_BIN_EXE_redis-world"))
+        .arg("redis")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("redis://127.0.0.1:"));
+    let line = lines.next().unwrap().unwrap();
+    let (pid, dir) = line.split_once(' ').unwrap();
+    let pid = pid.parse().unwrap();
+    assert!(is_there(pid));
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    wait_for(Duration::from_secs(20), || (!is_there(pid)).then_some(())).expect("it ends");
+    // Its folder goes when another process makes its first.
+    assert!(Path::new(dir).exists());
+    let other = Command::new(env!("CARGO_BIN_EXE_redis-world")).arg("redis").stdin(Stdio::null()).output();
+    assert!(other.unwrap().status.success());
+    assert!(!Path::new(dir).exists());
 }
 
 #[test]
@@ -35,6 +62,20 @@ fn with_aof_a_kill_loses_nothing_and_without_it_all() {
         assert_eq!(server.addr(), addr);
         assert_eq!(server.ask(&["GET", "a"]).text(), kept);
     }
+}
+
+#[test]
+fn a_server_that_loads_says_so() {
+    let mut server = Plan::redis().loads_slowly(Duration::from_millis(20)).start();
+    for key in 0..100 {
+        server.ask(&["SET", &key.to_string(), &"x".repeat(5000)]);
+    }
+    assert_eq!(server.ask(&["SAVE"]).text(), "OK");
+    server.kill();
+    server.start_loading();
+    assert!(server.ask(&["PING"]).text().starts_with("LOADING "));
+    server.comes_to_answer();
+    assert_eq!(server.ask(&["DBSIZE"]).int(), Some(100));
 }
 
 #[test]

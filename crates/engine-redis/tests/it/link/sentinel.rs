@@ -31,7 +31,7 @@ async fn it_follows_when_the_primary_dies_and_when_it_steps_down() {
     let deadline = Instant::now() + LIMIT;
     loop {
         let number = comes_to_count(&link, &script, "c").await;
-        if all.data()[old].ask(&["GET", "c"]).int() == Some(number) {
+        if all.data()[old].try_ask(&["GET", "c"]).is_ok_and(|reply| reply.int() == Some(number)) {
             break;
         }
         assert!(Instant::now() < deadline, "it does not follow");

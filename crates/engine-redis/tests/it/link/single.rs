@@ -85,6 +85,14 @@ async fn a_command_is_answered() {
     assert_eq!(link.everywhere(&redis::cmd("PING")).await, Ok(vec![(server.addr().to_string(), Ok(pong))]));
 }
 
+#[tokio::test]
+async fn a_command_that_is_refused_is_not_applied() {
+    let server = Server::redis();
+    let link = patient(server.port());
+    let error = link.command(&redis::cmd("NONSENSE"), None).await.unwrap_err();
+    assert_eq!(what(&error), (Kind::Other, Applied::No), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_connections_serve_all_and_are_closed_with_the_link() {
     let server = Server::redis();

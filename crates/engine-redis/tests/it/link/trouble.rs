@@ -132,6 +132,22 @@ async fn a_busy_server_applies_nothing() {
     assert_eq!(server.ask(&["GET", "a"]).int(), Some(number));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_loads_applies_nothing() {
+    let mut server = Plan::redis().loads_slowly(Duration::from_millis(20)).start();
+    for key in 0..100 {
+        server.ask(&["SET", &key.to_string(), &"x".repeat(5000)]);
+    }
+    server.ask(&["SAVE"]);
+    let link = patient(server.port());
+    let script = Script::new(COUNT);
+    assert_eq!(comes_to_count(&link, &script, "a").await, 1);
+    server.kill();
+    server.start_loading();
+    comes_to_fail(&link, &script, Kind::Loading, Applied::No).await;
+    assert_eq!(comes_to_count(&link, &script, "a").await, 1);
+}
+
 #[tokio::test]
 async fn a_replica_takes_no_writes_and_is_not_stormed() {
     let primary = Server::redis();

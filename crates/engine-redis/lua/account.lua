@@ -20,8 +20,10 @@ const PAST, AHEAD = 15, 16
 -- Quota: all after the common part, four numbers for each period, oldest first.
 const PERIODS, START_, END_, POSTED, HELD_ = 10, 0, 1, 2, 3
 
--- Defined in track.lua.
-local post_second, track_fullest, track_reset, track_pack
+-- Defined in track.lua, once a forecast account is met.
+local with_track
+local kept, flow_of, post_second, track_add, track_advance, track_at, track_busy, track_fullest, track_newest, track_pack
+local track_plan, track_reset, track_wait, is_new_batch, heard
 
 local accounts, by_key = {}, {}
 
@@ -51,6 +53,7 @@ local function fetch()
       if found[index] then
         account.row = decode(found[index], 'account')
         if #account.row < HELD and account.row[KIND] ~= QUOTA then damaged('account') end
+        if account.row[KIND] == FORECAST then with_track() end
       end
     end
   end
@@ -137,38 +140,6 @@ local function ring_posted(account)
   local _, _, inside = ring_at(row)
   local oldest = ring_amount(account, row[P1] - 1)
   return sum - oldest + muldiv_up(oldest, row[P2] - min(inside, row[P2]), row[P2])
-end
-
--- Time after which at most `room` is posted if nothing else is; `extra` counts as posted to the current bucket.
-local function ring_wait(account, room, extra)
-  local row = account.row
-  local bucket, _, at_inside = ring_at(row)
-  local n, width, weights = row[P1], row[P2], row[P3]
-  local sum, decayed = ring_sums(account)
-  sum, decayed = sum + extra, decayed + extra * n
-  for step = 0, n - 1 do
-    local age = n - 1 - step
-    local oldest = ring_amount(account, age) + (age == 0 and extra or 0)
-    local inside = step == 0 and at_inside or 0
-    local fits
-    if weights == WHOLE then
-      fits = sum <= room and inside
-    elseif weights == DECAY then
-      fits = decayed <= room * n and inside
-    elseif sum - oldest <= room then
-      local left = room - (sum - oldest)
-      if muldiv_up(oldest, width - min(inside, width), width) <= left then
-        fits = inside
-      else
-        local first = width - min(muldiv(width, min(left, oldest), oldest), width)
-        fits = first < width and first
-      end
-    end
-    if fits then return max((bucket + step) * width + fits - now, 0) end
-    decayed = decayed - sum
-    sum = sum - oldest
-  end
-  return max((bucket + n) * width - now, 0)
 end
 
 local function ring_reset(account, busy)

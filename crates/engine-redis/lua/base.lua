@@ -4,6 +4,29 @@
 -- meta, due, estimates, journal, subjects, then what the verb itself names. Integers only (L13); a number that is not one, where
 -- ours should be, is damage: the verb stops before it has written anything.
 
+-- A leg as it comes.
+const L_KEY, L_NAME, L_MEASURE, L_KIND, L_P1, L_P2, L_P3, L_PERIODS = 1, 2, 3, 4, 5, 6, 7, 8
+const L_BASE, L_PER, L_CAP, L_WORST, L_ESTIMATOR, L_REFUND, L_LIMITS = 9, 10, 11, 12, 13, 14, 15
+-- A limit as it comes.
+const M_ID, M_CEILING, M_HARD, M_SHADOW, M_COUNT, M_WORST, M_CHARGE = 1, 2, 3, 4, 5, 6, 7
+-- A leg as a reservation keeps it.
+const H_SUBJECT, H_NAME, H_KIND, H_MEASURE, H_FLAGS, H_PLACE, H_BASE, H_PER = 1, 2, 3, 4, 5, 6, 7, 8
+const H_CAP, H_WORST, H_OUTPUT, H_HELD, H_DECIDED, H_CARRIED, H_HARD = 9, 10, 11, 12, 13, 14, 15
+const AT_WORST, CHARGE, REFUND, SHADOWED = 1, 2, 4, 8
+
+const NO_CEILING = 2 * AMOUNT_MAX
+
+-- Why a limit has no room.
+const TOO_LARGE, EXHAUSTED, SPENT, BUSY = 0, 1, 2, 3
+const R_STATE, R_ADMITTED, R_DUE, R_SENT, R_CONTEXT, R_LEARNERS, R_LEGS = 1, 2, 3, 4, 5, 6, 7
+const T_ENDED, T_COUNT, T_LEARNERS, T_QUOTAS = 3, 4, 5, 6
+const LIVE_NOW, SETTLED, RELEASED, EXPIRED, CORRECTED, REBOOKED = 0, 1, 2, 3, 4, 5
+-- A quota leg of a tombstone.
+const Q_SUBJECT, Q_NAME, Q_LEG, Q_REQUESTS, Q_REFUND, Q_PERIOD, Q_CHARGED, Q_DECIDED = 1, 2, 3, 4, 5, 6, 7, 8
+-- How an attempt ends, as far as amounts are concerned.
+const USED_, NEVER_SENT, FAILED, LAPSED, MOVED = 1, 2, 3, 4, 5
+
+
 local floor, max, min, fmod = math.floor, math.max, math.min, math.fmod
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 local call = redis.call
@@ -99,4 +122,13 @@ end
 -- Every answer: epoch, now, and what the verb says.
 local function answer(value)
   return { tonumber(meta[1] or 0), now, value }
+end
+
+local function flagged(flags, flag) return fmod(div(flags, flag), 2) == 1 end
+
+local function subject_of(key) return string.sub(key, -16) end
+
+-- Members of the due set at most `most`, oldest first.
+local function due_now(most)
+  return call('ZRANGEBYSCORE', DUE, '-inf', whole(steady), 'LIMIT', 0, most)
 end

@@ -1,6 +1,7 @@
 -- demands: what legs would ask for now, by what was learned. KEYS: subjects. Arguments: legs. Writes nothing.
 
 local legs, asked = ARGS[1], {}
+with_track()
 for _, leg in ipairs(legs) do want(KEYS[leg[L_KEY]], leg[L_NAME]) end
 fetch()
 for index, leg in ipairs(legs) do

@@ -3,23 +3,6 @@
 -- Nothing is written here. All legs are looked at, also after one is blocked: a denial names the longest wait and the
 -- room of every leg (L14). Names and rules are those of the pure ledger's `plan` and `hint`.
 
--- A leg as it comes.
-const L_KEY, L_NAME, L_MEASURE, L_KIND, L_P1, L_P2, L_P3, L_PERIODS = 1, 2, 3, 4, 5, 6, 7, 8
-const L_BASE, L_PER, L_CAP, L_WORST, L_ESTIMATOR, L_REFUND, L_LIMITS = 9, 10, 11, 12, 13, 14, 15
--- A limit as it comes.
-const M_ID, M_CEILING, M_HARD, M_SHADOW, M_COUNT, M_WORST, M_CHARGE = 1, 2, 3, 4, 5, 6, 7
--- A leg as a reservation keeps it.
-const H_SUBJECT, H_NAME, H_KIND, H_MEASURE, H_FLAGS, H_PLACE, H_BASE, H_PER = 1, 2, 3, 4, 5, 6, 7, 8
-const H_CAP, H_WORST, H_OUTPUT, H_HELD, H_DECIDED, H_CARRIED, H_HARD = 9, 10, 11, 12, 13, 14, 15
-const AT_WORST, CHARGE, REFUND, SHADOWED = 1, 2, 4, 8
-
-const NO_CEILING = 2 * AMOUNT_MAX
-const LIKELY_MAX = 60 * SECOND
-
-local function flagged(flags, flag) return fmod(div(flags, flag), 2) == 1 end
-
-local function subject_of(key) return string.sub(key, -16) end
-
 -- What the limits of a leg ask for together: the enforced ones, or the shadow ones if none is.
 local function asks_of(limits)
   local enforced, shadow
@@ -94,52 +77,152 @@ local function spot_of(leg, account, old)
   return { start = 0, bucket = 0, posted = 0, held = row and row[HELD] or 0 }
 end
 
-local function likely(row, most)
-  local shared = row and div(row[MEAN_HOLD], max(row[LIVE], 1)) or 0
-  return min(max(shared, SECOND), most)
-end
+local why_of, denial_of, count_denied
 
--- Why a limit has no room: kind, wait, firm.
-const TOO_LARGE, EXHAUSTED, SPENT, BUSY = 0, 1, 2, 3
+-- Why a limit denies, how long to wait, and which of several is named (L14): made when the first one denies.
+local function with_denials()
+  if why_of then return end
 
-local function why_of(leg, account, standing, limit)
-  local row, kind, ceiling = account.row, leg[L_KIND], limit[M_CEILING]
-  if standing.carried + standing.fresh > ceiling then return TOO_LARGE, 0, false end
-  if kind == CONCURRENCY then return BUSY, likely(row, LIKELY_MAX), false end
-  if kind == QUOTA then
-    local left = until_(standing.ends)
-    local spent = standing.posted + standing.fresh > ceiling
-    local ends_never = #leg[L_PERIODS] == 0 or left == 0
-    if spent and ends_never then return EXHAUSTED, 0, false end
-    if spent then return SPENT, left, true end
-    return BUSY, likely(row, ends_never and LIKELY_MAX or min(LIKELY_MAX, left)), false
+  -- Longest likely wait for a quota or concurrency account.
+const LIKELY_MAX = 60 * SECOND
+
+  -- Time after which at most `room` is posted if nothing else is; `extra` counts as posted to the current bucket.
+  local function ring_wait(account, room, extra)
+    local row = account.row
+    local bucket, _, at_inside = ring_at(row)
+    local n, width, weights = row[P1], row[P2], row[P3]
+    local sum, decayed = ring_sums(account)
+    sum, decayed = sum + extra, decayed + extra * n
+    for step = 0, n - 1 do
+      local age = n - 1 - step
+      local oldest = ring_amount(account, age) + (age == 0 and extra or 0)
+      local inside = step == 0 and at_inside or 0
+      local fits
+      if weights == WHOLE then
+        fits = sum <= room and inside
+      elseif weights == DECAY then
+        fits = decayed <= room * n and inside
+      elseif sum - oldest <= room then
+        local left = room - (sum - oldest)
+        if muldiv_up(oldest, width - min(inside, width), width) <= left then
+          fits = inside
+        else
+          local first = width - min(muldiv(width, min(left, oldest), oldest), width)
+          fits = first < width and first
+        end
+      end
+      if fits then return max((bucket + step) * width + fits - now, 0) end
+      decayed = decayed - sum
+      sum = sum - oldest
+    end
+    return max((bucket + n) * width - now, 0)
   end
-  local most, after
-  if kind == FORECAST then
-    most = (leg[L_P1] + REACH + 1) * SECOND
-    local seconds = track_wait(standing.track, standing.flow, ceiling, spares(kind, leg[L_MEASURE], leg[L_P2]))
-    if not seconds then return BUSY, likely(row, most), false end
-    local second, left = track_at(row)
-    after = max((second + seconds + 1) * SECOND - left - now, 0)
-  else
-    most = leg[L_P2] * leg[L_P1]
-    local room = ceiling - max(standing.held, 0) - standing.fresh
-    if room < 0 or not row then return BUSY, likely(row, most - leg[L_P2]), false end
-    after = ring_wait(account, room, standing.extra)
+
+  local function likely(row, most)
+    local shared = row and div(row[MEAN_HOLD], max(row[LIVE], 1)) or 0
+    return min(max(shared, SECOND), most)
   end
-  return BUSY, min(after, most), after <= most and limit[M_COUNT] == 0
+
+  function why_of(leg, account, standing, limit)
+    local row, kind, ceiling = account.row, leg[L_KIND], limit[M_CEILING]
+    if standing.carried + standing.fresh > ceiling then return TOO_LARGE, 0, false end
+    if kind == CONCURRENCY then return BUSY, likely(row, LIKELY_MAX), false end
+    if kind == QUOTA then
+      local left = until_(standing.ends)
+      local spent = standing.posted + standing.fresh > ceiling
+      local ends_never = #leg[L_PERIODS] == 0 or left == 0
+      if spent and ends_never then return EXHAUSTED, 0, false end
+      if spent then return SPENT, left, true end
+      return BUSY, likely(row, ends_never and LIKELY_MAX or min(LIKELY_MAX, left)), false
+    end
+    local most, after
+    if kind == FORECAST then
+      most = (leg[L_P1] + REACH + 1) * SECOND
+      local seconds = track_wait(standing.track, standing.flow, ceiling, spares(kind, leg[L_MEASURE], leg[L_P2]))
+      if not seconds then return BUSY, likely(row, most), false end
+      local second, left = track_at(row)
+      after = max((second + seconds + 1) * SECOND - left - now, 0)
+    else
+      most = leg[L_P2] * leg[L_P1]
+      local room = ceiling - max(standing.held, 0) - standing.fresh
+      if room < 0 or not row then return BUSY, likely(row, most - leg[L_P2]), false end
+      after = ring_wait(account, room, standing.extra)
+    end
+    return BUSY, min(after, most), after <= most and limit[M_COUNT] == 0
+  end
+
+  local function room_of(standing)
+    if not standing.enforced then return AMOUNT_MAX end
+    return max(standing.ceiling - standing.posted - max(standing.held, 0), 0)
+  end
+
+  -- `never` first, then the longest wait, then the earlier leg, then the lower ceiling.
+  local function comes_before(left, right)
+    local rank = { [TOO_LARGE] = 0, [EXHAUSTED] = 1, [SPENT] = 2, [BUSY] = 2 }
+    if rank[left.why] ~= rank[right.why] then return rank[left.why] < rank[right.why] end
+    if left.after ~= right.after then return left.after > right.after end
+    if left.leg ~= right.leg then return left.leg < right.leg end
+    return left.limit[M_CEILING] < right.limit[M_CEILING]
+  end
+
+  -- The answer to a reserve that some limit blocks.
+  function denial_of(plan)
+    local block, firm = plan.blocks[1], true
+    for _, other in ipairs(plan.blocks) do
+      firm = firm and other.firm
+      if comes_before(other, block) then block = other end
+    end
+    local standing, account, room = plan.standings[block.leg], plan.accounts[block.leg], {}
+    for index, other in ipairs(plan.standings) do room[index] = room_of(other) end
+    local reset = account.row and reset_of(account, plan.legs[block.leg][H_PLACE]) or 0
+    return {
+      'deny', block.limit[M_ID], block.leg - 1, block.limit[M_HARD], block.why, block.after, block.firm and 1 or 0,
+      block.limit[M_CEILING], standing.posted, standing.held, block.amount, reset, firm and 1 or 0, room, due_now(16),
+    }
+  end
+
+  -- Post the denied demand of limits that count denials, once per account and bucket; restart rings in the way.
+  function count_denied(plan)
+    local amounts, any = {}, false
+    local function bucket_of(row)
+      if row[KIND] == RATE then
+        local bucket, _, _, restart = ring_at(row)
+        return bucket, restart
+      end
+      if row[KIND] == FORECAST then
+        local second, _, restart = track_at(row)
+        return second, restart
+      end
+    end
+    for _, block in ipairs(plan.blocks) do
+      local account = plan.accounts[block.leg]
+      local bucket = account.row and bucket_of(account.row)
+      local counts = block.limit[M_COUNT] == 1 and block.why == BUSY
+      if bucket and counts and account.row[DENIED_BUCKET] ~= bucket + 1 and not amounts[account] then
+        amounts[account], any = plan.standings[block.leg].fresh, true
+      end
+    end
+    -- A ring that the clock left far ahead restarts when it is written (L12), and a denial would never write it.
+    for _, block in ipairs(plan.blocks) do
+      local account = plan.accounts[block.leg]
+      local restart = account.row and select(2, bucket_of(account.row))
+      if restart and not amounts[account] then amounts[account], any = 0, true end
+    end
+    if not any then return end
+    for account, amount in pairs(amounts) do
+      local row = account.row
+      post(account, bucket_of(row), amount)
+      row[USED], account.dirty = steady, true
+      if amount > 0 then row[DENIED_BUCKET] = bucket_of(row) + 1 end
+    end
+    tick()
+    store()
+  end
 end
 
 local function lacks_room(standing, ceiling)
   if standing.fresh == 0 and (standing.carried > 0 or standing.free) then return false end
   return standing.peak > usable(ceiling, standing.headroom) or standing.carried + standing.fresh > ceiling
-end
-
--- What the second of a call's door gets when the truth is known: true input − estimated input.
-local function input_difference(held, used, landed)
-  local estimated = thousandth(held[H_BASE])
-  local output = amount_of(held[H_BASE], held[H_PER], landed) - estimated
-  return max((used or 0) - output, 0) - estimated
 end
 
 -- What an ending attempt has on the same account; nothing in a plain reserve.
@@ -180,6 +263,7 @@ local function expected_of(leg, learners)
   local kind, own, prior, first = estimator[2], estimator[3], estimator[4], estimator[5]
   local id = kind .. own .. prior
   if guesses[id] == nil then
+    with_guesses()
     guesses[id] = guess(kind, own, prior) or false
     if learners then learners[#learners + 1] = { own, prior, kind } end
   end
@@ -220,6 +304,7 @@ local function plan_leg(plan, index, leg, profile, ending)
       if limit[M_SHADOW] == 1 then
         shadowed = true
       elseif asks.enforced then
+        with_denials()
         local why, after, firm = why_of(leg, account, standing, limit)
         plan.blocks[#plan.blocks + 1] = { leg = index, limit = limit, why = why, after = after, firm = firm, amount = decided }
       end
@@ -242,6 +327,7 @@ end
 local function plan_all(legs, profile, ending)
   local plan = { legs = {}, standings = {}, accounts = {}, blocks = {}, learners = {} }
   for index, leg in ipairs(legs) do
+    if leg[L_KIND] == FORECAST then with_track() end
     local row = want(KEYS[leg[L_KEY]], leg[L_NAME]).row
     if row and not is_shape(row, leg[L_MEASURE], leg[L_KIND], leg[L_P1], leg[L_P2], leg[L_P3]) then
       refused('shape', index - 1)
@@ -253,75 +339,76 @@ local function plan_all(legs, profile, ending)
   return plan
 end
 
-local function room_of(standing)
-  if not standing.enforced then return AMOUNT_MAX end
-  return max(standing.ceiling - standing.posted - max(standing.held, 0), 0)
-end
-
--- `never` first, then the longest wait, then the earlier leg, then the lower ceiling.
-local function comes_before(left, right)
-  local rank = { [TOO_LARGE] = 0, [EXHAUSTED] = 1, [SPENT] = 2, [BUSY] = 2 }
-  if rank[left.why] ~= rank[right.why] then return rank[left.why] < rank[right.why] end
-  if left.after ~= right.after then return left.after > right.after end
-  if left.leg ~= right.leg then return left.leg < right.leg end
-  return left.limit[M_CEILING] < right.limit[M_CEILING]
-end
-
--- Members of the due set at most `most`, oldest first.
-local function due_now(most)
-  return call('ZRANGEBYSCORE', DUE, '-inf', whole(steady), 'LIMIT', 0, most)
-end
-
--- The answer to a reserve that some limit blocks.
-local function denial_of(plan)
-  local block, firm = plan.blocks[1], true
-  for _, other in ipairs(plan.blocks) do
-    firm = firm and other.firm
-    if comes_before(other, block) then block = other end
-  end
-  local standing, account, room = plan.standings[block.leg], plan.accounts[block.leg], {}
-  for index, other in ipairs(plan.standings) do room[index] = room_of(other) end
-  local reset = account.row and reset_of(account, plan.legs[block.leg][H_PLACE]) or 0
-  return {
-    'deny', block.limit[M_ID], block.leg - 1, block.limit[M_HARD], block.why, block.after, block.firm and 1 or 0,
-    block.limit[M_CEILING], standing.posted, standing.held, block.amount, reset, firm and 1 or 0, room, due_now(16),
-  }
-end
-
--- Post the denied demand of limits that count denials, once per account and bucket; restart rings in the way.
-local function count_denied(plan)
-  local amounts, any = {}, false
-  local function bucket_of(row)
-    if row[KIND] == RATE then
-      local bucket, _, _, restart = ring_at(row)
-      return bucket, restart
-    end
-    if row[KIND] == FORECAST then
-      local second, _, restart = track_at(row)
-      return second, restart
-    end
-  end
-  for _, block in ipairs(plan.blocks) do
-    local account = plan.accounts[block.leg]
-    local bucket = account.row and bucket_of(account.row)
-    local counts = block.limit[M_COUNT] == 1 and block.why == BUSY
-    if bucket and counts and account.row[DENIED_BUCKET] ~= bucket + 1 and not amounts[account] then
-      amounts[account], any = plan.standings[block.leg].fresh, true
-    end
-  end
-  -- A ring that the clock left far ahead restarts when it is written (L12), and a denial would never write it.
-  for _, block in ipairs(plan.blocks) do
-    local account = plan.accounts[block.leg]
-    local restart = account.row and select(2, bucket_of(account.row))
-    if restart and not amounts[account] then amounts[account], any = 0, true end
-  end
-  if not any then return end
-  for account, amount in pairs(amounts) do
+-- Write an admitted reservation.
+local function take(key, id, attempt, life, profile, context, plan)
+  for index, leg in ipairs(plan.legs) do
+    local account, standing = plan.accounts[index], plan.standings[index]
+    local asked = asked_legs[index]
+    account.row = account.row or new_row(leg[H_MEASURE], leg[H_KIND], asked[L_P1], asked[L_P2], asked[L_P3])
     local row = account.row
-    post(account, bucket_of(row), amount)
-    row[USED], account.dirty = steady, true
-    if amount > 0 then row[DENIED_BUCKET] = bucket_of(row) + 1 end
+    opened[account.key] = opened[account.key] or row[LIVE] == 0 and row[VERSION] == 0
+    if standing.opens then open_period(row, leg[H_PLACE], standing.ends) end
+    row[USED], row[LIVE], account.dirty = steady, row[LIVE] + 1, true
+    if flagged(leg[H_FLAGS], SHADOWED) then
+      row[SHADOW_DENIED], row[SHADOW_DEMAND] = row[SHADOW_DENIED] + 1, row[SHADOW_DEMAND] + leg[H_DECIDED]
+    end
+    if leg[H_KIND] == FORECAST then
+      account.track = account.track or (row[NEWEST] == 0 and {} or nil)
+      track_advance(account)
+      local _, left = track_at(row)
+      track_plan(account, flow_of(left, profile, leg[H_BASE], leg[H_PER], leg[H_OUTPUT]))
+    elseif leg[H_MEASURE] == REQUESTS then
+      post(account, leg[H_PLACE], leg[H_DECIDED] - leg[H_CARRIED])
+    else
+      hold(account, leg[H_PLACE], leg[H_HELD])
+    end
   end
-  tick()
-  store()
+  local due = steady + life
+  call('SET', key, pack({ LIVE_NOW, now, due, 0, context, plan.learners, plan.legs }))
+  call('ZADD', DUE, whole(due), member_of(id, attempt, plan.legs))
+end
+
+-- A receipt: what is stored of each leg beside the figures of its account.
+local function receipt(admitted, legs, found, ceilings, resets)
+  local rows = {}
+  for index, leg in ipairs(legs) do
+    local posted, held = figures(found[index], leg[H_PLACE])
+    rows[index] = {
+      leg[H_PLACE], amount_of(leg[H_BASE], leg[H_PER], leg[H_OUTPUT]), leg[H_HELD], leg[H_OUTPUT], ceilings[index], posted, held,
+      resets and resets[index] or reset_of(found[index], leg[H_PLACE]), flagged(leg[H_FLAGS], SHADOWED) and 1 or 0,
+    }
+  end
+  return { 'admit', admitted, rows }
+end
+
+-- The receipt of an attempt that was just written.
+local function admitted(plan)
+  local ceilings, resets = {}, {}
+  for index, leg in ipairs(plan.legs) do
+    local standing, row = plan.standings[index], plan.accounts[index].row
+    ceilings[index] = standing.ceiling
+    if leg[H_KIND] == QUOTA then resets[index] = until_(standing.ends) end
+    local posts = leg[H_MEASURE] == REQUESTS and standing.fresh or 0
+    if leg[H_KIND] == RATE and (row[HELD] > 0 or posts > 0) then
+      resets[index] = max((standing.bucket + row[P1]) * row[P2] - now, 0)
+    end
+  end
+  return receipt(now, plan.legs, plan.accounts, ceilings, resets)
+end
+
+-- The answer if the attempt is known already.
+local function repeated(row, legs)
+  if not row then return nil end
+  if row[R_STATE] ~= LIVE_NOW then return { 'ended', row[R_STATE] } end
+  local kept, found, ceilings = row[R_LEGS], {}, {}
+  for index = 1, max(#kept, #legs) do
+    local held, leg = kept[index], legs[index]
+    local same = held and leg and held[H_NAME] == leg[L_NAME] and held[H_SUBJECT] == subject_of(KEYS[leg[L_KEY]])
+      and held[H_BASE] == leg[L_BASE] and held[H_PER] == leg[L_PER] and held[H_CAP] == leg[L_CAP] and held[H_WORST] == leg[L_WORST]
+    if not same then return { 'conflict', index - 1 } end
+    found[index] = want(KEYS[leg[L_KEY]], leg[L_NAME])
+    ceilings[index] = asks_of(leg[L_LIMITS]).ceiling
+    if not found[index].row then damaged('account') end
+  end
+  return receipt(row[R_ADMITTED], kept, found, ceilings)
 end

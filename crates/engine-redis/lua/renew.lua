@@ -39,12 +39,15 @@ for _, step in ipairs(steps) do
     step.account.dirty = true
   end
 end
-if outgrew >= 0 then outgrown(row[R_LEARNERS], outgrew) end
+if outgrew >= 0 then
+  with_learning()
+  outgrown(row[R_LEARNERS], outgrew)
+  store_estimates()
+end
 call('SET', KEYS[6], pack(row))
 call('ZADD', DUE, whole(row[R_DUE]), member_of(id, attempt, legs))
 tick()
 store()
-store_estimates()
 if #short > 0 then return answer({ 'short', short }) end
 local held = {}
 for index, leg in ipairs(legs) do held[index] = leg[H_HELD] end

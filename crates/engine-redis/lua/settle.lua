@@ -23,12 +23,15 @@ if row[R_STATE] == LIVE_NOW then
   fetch()
   local posts, overrun, charges = effects(legs, found, { kind = how, actual = how == USED_ and actual, landed = landed })
   free(row, found, posts)
-  learn(row[R_LEARNERS], learned >= 0 and learned)
+  if learned >= 0 then
+    with_learning()
+    learn(row[R_LEARNERS], learned)
+    store_estimates()
+  end
   bury(KEYS[6], id, attempt, row, how == USED_ and SETTLED or RELEASED, posts)
   if how ~= NEVER_SENT then journal(id, attempt, 0, how == USED_ and 1 or 2, row[R_ADMITTED], charges, entry) end
   tick()
   store()
-  store_estimates()
   return answer(claimed(1, overrun, charges, row[R_ADMITTED]))
 end
 
@@ -63,10 +66,13 @@ for _, quota in ipairs(row[T_QUOTAS]) do
     end
   end
 end
-learn(row[T_LEARNERS], learned >= 0 and learned)
+if learned >= 0 then
+  with_learning()
+  learn(row[T_LEARNERS], learned)
+  store_estimates()
+end
 call('SET', KEYS[6], pack({ CORRECTED, row[R_ADMITTED], row[T_ENDED], row[T_COUNT] }), 'PX', whole(TOMB_TTL))
 journal(id, attempt, 1, 5, row[R_ADMITTED], posted, entry)
 tick()
 store()
-store_estimates()
 return answer(claimed(2, said[2], posted, row[R_ADMITTED]))

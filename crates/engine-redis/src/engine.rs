@@ -441,6 +441,10 @@ impl RedisEngine {
         self.command(name, key, args).await
     }
 
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
     pub(crate) fn shard_keys(&self, shard: Shard) -> Keys {
         self.keys(shard)
     }

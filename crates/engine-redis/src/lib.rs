@@ -5,6 +5,7 @@
 //! `link` is the way to the servers: which node, over which connection, until when, and whether a call that failed may
 //! have been applied. After *unknown* the caller repeats with the same id.
 
+mod doctor;
 mod engine;
 mod inspect;
 mod journal;
@@ -14,6 +15,7 @@ mod pack;
 mod reply;
 mod script;
 
+pub use doctor::{Finding, Health};
 #[cfg(feature = "test-clock")]
 pub use engine::GivenClock;
 pub use engine::RedisEngine;

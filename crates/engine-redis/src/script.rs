@@ -1,6 +1,6 @@
 //! The verbs as Lua: each is the shared parts and its own file, called by SHA.
 //!
-//! The parts are functions of one prelude; a verb gets those it needs. The clock is the server's `TIME`. Tests may bring
+//! The parts are functions of one prelude (`lua/base.lua` first); a verb gets those it needs. The clock is the server's `TIME`. Tests may bring
 //! their own in the last argument: that text exists in their build alone.
 
 use std::collections::BTreeMap;
@@ -34,35 +34,45 @@ impl ClockSource {
     }
 }
 
-const BASE: &str = include_str!("../lua/base.lua");
-const ACCOUNT: &str = include_str!("../lua/account.lua");
-const TRACK: &str = include_str!("../lua/track.lua");
-const ESTIMATE: &str = include_str!("../lua/estimate.lua");
-const PLAN: &str = include_str!("../lua/plan.lua");
-const FINISH: &str = include_str!("../lua/finish.lua");
+macro_rules! parts {
+    ($($part:ident)+) => {
+        &[$(include_str!(concat!("../lua/", stringify!($part), ".lua"))),+]
+    };
+}
 
 macro_rules! scripts {
-    ($($name:ident)+) => {
+    ($($verb:ident: $($part:ident)+;)+) => {
         /// All verbs.
         #[derive(Debug)]
         pub(crate) struct Scripts {
-            $(pub(crate) $name: Script,)+
+            $(pub(crate) $verb: Script,)+
         }
 
         impl Scripts {
             pub(crate) fn new(clock: ClockSource) -> Self {
-                let verb = |text| Script::new(&assemble(&[
-                    clock.text(), BASE, ACCOUNT, TRACK, ESTIMATE, PLAN, FINISH, text,
-                ]));
-                Self {
-                    $($name: verb(include_str!(concat!("../lua/", stringify!($name), ".lua"))),)+
-                }
+                let script = |parts: &[&str]| Script::new(&assemble(&[&[clock.text()], parts].concat()));
+                Self { $($verb: script(parts!(base account track $($part)+ $verb)),)+ }
             }
         }
     };
 }
 
-scripts!(reserve rebook renew progress settle expire adjust balances demands due check repair prune);
+// Each verb with the parts it needs: making a function costs time in every call, whether it is used or not.
+scripts! {
+    reserve: estimate book plan;
+    rebook: estimate book finish plan;
+    renew: estimate book;
+    progress: book;
+    settle: estimate book finish;
+    expire: book finish;
+    adjust: book;
+    balances: book;
+    demands: estimate book plan;
+    due: book;
+    check: book;
+    repair: book;
+    prune: estimate;
+}
 
 /// One text of the parts: without comments, and with the value of each `const` in place of its name. The names would be
 /// more variables than Lua lets a script have, and cost time in every call.

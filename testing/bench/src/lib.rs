@@ -21,4 +21,5 @@ pub mod process;
 pub mod provider;
 pub mod report;
 pub mod scenario;
+pub mod shared;
 pub mod tls;

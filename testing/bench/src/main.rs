@@ -13,7 +13,7 @@ use tollbook_bench::process::raise_descriptor_limit;
 use tollbook_bench::report::{Row, table};
 use tollbook_bench::scenario::{Bench, Plan};
 use tollbook_bench::tls::Files;
-use tollbook_bench::{book, bookings, count, pass_through, plans, provider};
+use tollbook_bench::{book, bookings, count, pass_through, plans, provider, shared};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -78,6 +78,8 @@ enum Scenario {
     Ledger,
     /// Counting of input: byte classes and exact.
     Count,
+    /// CPU of the server of a shared book; needs `redis-server`.
+    Shared,
 }
 
 #[derive(Debug, Args)]
@@ -186,7 +188,12 @@ async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
     if scenarios.contains(&Scenario::Count) {
         rows.extend(count::rows(count_plan(options))?);
     }
-    if scenarios.iter().any(|scenario| !matches!(scenario, Scenario::Ledger | Scenario::Count)) {
+    if scenarios.contains(&Scenario::Shared) {
+        rows.extend(shared::rows(book_plan(options)).await?);
+    }
+    let alone =
+        |scenario: &Scenario| matches!(scenario, Scenario::Ledger | Scenario::Count | Scenario::Shared);
+    if !scenarios.iter().all(alone) {
         rows.extend(proxied(scenarios, options).await?);
     }
     let mut out = std::io::stdout();
@@ -215,7 +222,7 @@ async fn proxied(scenarios: &[Scenario], options: &Options) -> Result<Vec<Row>> 
             Scenario::Start => bench.start_time().await?,
             Scenario::Tls => bench.tls().await?,
             Scenario::TlsMemory => bench.tls_memory().await?,
-            Scenario::Ledger | Scenario::Count => Vec::new(),
+            Scenario::Ledger | Scenario::Count | Scenario::Shared => Vec::new(),
         });
     }
     Ok(rows)

@@ -56,15 +56,20 @@ impl Process {
 
     /// CPU time used so far, in nanoseconds.
     pub fn cpu_nanos(&self) -> Result<u64> {
-        let folder = format!("/proc/{}", self.child.id());
-        match scheduled_nanos(&folder) {
-            Ok(nanos) if nanos > 0 => Ok(nanos),
-            _ => ticks(&folder).map(|ticks| ticks.saturating_mul(NANOS_PER_TICK)),
-        }
+        cpu_nanos_of(self.child.id())
     }
 
     pub fn memory(&self) -> Result<Memory> {
         memory_of(self.child.id())
+    }
+}
+
+/// CPU time of any process so far, in nanoseconds.
+pub fn cpu_nanos_of(pid: u32) -> Result<u64> {
+    let folder = format!("/proc/{pid}");
+    match scheduled_nanos(&folder) {
+        Ok(nanos) if nanos > 0 => Ok(nanos),
+        _ => ticks(&folder).map(|ticks| ticks.saturating_mul(NANOS_PER_TICK)),
     }
 }
 

@@ -47,12 +47,20 @@ pub(crate) struct At {
     restart: bool,
 }
 
+/// The seconds that a decision sees, and the end of those that hold something.
+struct Seen {
+    amounts: [u64; SEEN],
+    end: usize,
+}
+
 /// How one call would land on a forecast account: input now, output in the seconds to come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) input: u64,
     /// Output that has landed by the end of the current second, and of each one after it.
     by: [u64; PLANNED],
+    /// The first second by whose end all of it has landed.
+    last: usize,
     /// An amount already posted that changes in the same step (L18): the second and the difference.
     moved: (u64, i64),
 }
@@ -122,8 +130,7 @@ impl Track {
 
     /// The fullest of the windows that end with the current second and with each one a plan reaches.
     pub(crate) fn fullest(&self, at: At, flow: &Flow) -> Fullest {
-        let mut seen = [0; SEEN];
-        self.view(at, flow, &mut seen);
+        let seen = self.view(at, flow);
         let (mut now, mut without, mut with) = (0, 0, 0);
         self.windows(&seen, 0, at.left, flow, |step, existing, added| {
             if step == 0 {
@@ -138,10 +145,9 @@ impl Track {
 
     /// Seconds after which the call fits below `ceiling` if nothing else comes: the first at which every window does.
     pub(crate) fn wait(&self, at: At, flow: &Flow, (ceiling, spares): (u64, bool)) -> Option<u64> {
-        let mut seen = [0; SEEN];
-        self.view(at, flow, &mut seen);
+        let seen = self.view(at, flow);
         (1..=PLANNED + usize::from(self.window)).find_map(|moved| {
-            let busy = seen.iter().skip(moved).any(|amount| *amount > 0);
+            let busy = seen.end > moved;
             let usable = Self::usable(ceiling, busy && spares);
             let fits = moved < SEEN
                 && self.windows(&seen, moved, at.left, flow, |_, existing, added| {
@@ -152,20 +158,22 @@ impl Track {
     }
 
     /// Calls `each` with every window's number of seconds ahead, what is there, and what the call would add, until it
-    /// says no; `moved` seconds from now.
+    /// says no; `moved` seconds from now. Behind the last second that holds or gets something windows only get emptier:
+    /// none of those is looked at.
     fn windows(
         &self,
-        seen: &[u64; SEEN],
+        seen: &Seen,
         moved: usize,
         left: Micros,
         flow: &Flow,
         mut each: impl FnMut(usize, u64, u64) -> bool,
     ) -> bool {
         let window = usize::from(self.window);
-        let amount = |index: usize| seen.get(index).copied().unwrap_or(0);
+        let amount = |index: usize| seen.amounts.get(index).copied().unwrap_or(0);
         // Index 0 is the oldest second, still partly inside the window that ends now.
-        let mut sum: u64 = seen.iter().skip(moved + 1).take(window).sum();
-        for step in 0..LOOKS {
+        let mut sum: u64 = seen.amounts.iter().skip(moved + 1).take(window).sum();
+        let changes = seen.end.saturating_sub(window + moved).max(flow.last + 1);
+        for step in 0..changes.min(LOOKS) {
             let oldest = amount(moved + step);
             let inside = if self.strict { oldest } else { part(oldest, left).max(least(sum, oldest)) };
             let added = flow.within(step, window, self.strict);
@@ -178,8 +186,9 @@ impl Track {
     }
 
     /// The seconds from the oldest one inside the window on, as a decision at a time sees them.
-    fn view(&self, at: At, flow: &Flow, seen: &mut [u64; SEEN]) {
+    fn view(&self, at: At, flow: &Flow) -> Seen {
         let window = u64::from(self.window);
+        let mut seen = [0; SEEN];
         if self.past + self.ahead > 0 {
             let oldest = at.second.wrapping_sub(window);
             let seconds = (0..).map(|step| oldest.wrapping_add(step));
@@ -195,6 +204,8 @@ impl Track {
         {
             *amount = amount.saturating_add_signed(change);
         }
+        let end = seen.iter().rposition(|amount| *amount > 0).map_or(0, |last| last + 1);
+        Seen { amounts: seen, end }
     }
 
     fn read(&self, at: At, second: u64) -> u64 {
@@ -400,7 +411,7 @@ impl At {
 }
 
 impl Flow {
-    pub(crate) const NOTHING: Self = Self { input: 0, by: [0; PLANNED], moved: (0, 0) };
+    pub(crate) const NOTHING: Self = Self { input: 0, by: [0; PLANNED], last: 0, moved: (0, 0) };
 
     /// Input at once; output after the time to the first llm_token, at the pace, `output` llm_tokens in all.
     pub(crate) fn new(at: At, profile: Profile, coefficients: (u64, u64), output: u64) -> Self {
@@ -410,9 +421,19 @@ impl Flow {
         if per_output == 0 || output == 0 {
             return flow;
         }
-        for (ends, by) in (0..).map(|step: u64| at.left + step * SECOND).zip(flow.by.iter_mut()) {
-            let streamed = (ends.saturating_sub(profile.ttft) / pace).min(output);
-            *by = base.saturating_add(per_output.saturating_mul(streamed)).div_ceil(1000) - input;
+        let landed =
+            |streamed: u64| base.saturating_add(per_output.saturating_mul(streamed)).div_ceil(1000) - input;
+        flow.by.fill(landed(output));
+        flow.last = PLANNED - 1;
+        // Most streams are short: only the seconds they take are worth a division.
+        for (step, by) in flow.by.iter_mut().enumerate() {
+            let ends = at.left + (step as u64) * SECOND;
+            let streamed = ends.saturating_sub(profile.ttft) / pace;
+            if streamed >= output {
+                flow.last = step;
+                break;
+            }
+            *by = landed(streamed);
         }
         flow
     }

@@ -38,6 +38,8 @@ pub enum Command {
     Demo(Demo),
     /// Validate a configuration file and print what binds whom
     Check(Check),
+    /// Look at the server of a shared book: version, memory, persistence, permissions, latency
+    Doctor(Doctor),
     /// Make keys
     Keys {
         #[command(subcommand)]
@@ -109,6 +111,21 @@ Example:
   tollbook check -c tollbook.yaml --json | jq '.bindings[0]'")]
 pub struct Check {
     /// The configuration file, YAML or JSON
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ends with 1 if something is bad: bookings could be lost or not be made.
+
+Example:
+  tollbook doctor -c tollbook.yaml")]
+pub struct Doctor {
+    /// The configuration file, YAML or JSON; its `engine.redis` names the server
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
     /// Print JSON

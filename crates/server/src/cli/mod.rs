@@ -6,6 +6,7 @@
 mod args;
 mod check;
 mod demo;
+mod doctor;
 mod explain;
 mod journal;
 mod keys;
@@ -93,6 +94,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
     match cli.command {
         Command::Check(args) => check::run(&args, console),
+        Command::Doctor(args) => doctor::run(&args, console),
         Command::Keys { command: Keys::New(args) } => keys::new(&args, console),
         Command::Schema => json(console, &config::schema()),
         Command::Serve(args) => serve::run(&args, console),

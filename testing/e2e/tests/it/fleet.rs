@@ -131,6 +131,56 @@ fn l07_the_holds_of_a_dead_gateway_are_freed_by_another() {
     assert_eq!(fleet.ask(1, "t", &chat("again")), 200, "{}", fleet.gateways[1].log());
 }
 
+#[test]
+fn the_doctor_tells_what_a_server_lacks() {
+    let examined = |plan: Plan, user: Option<(&str, &str)>| {
+        let server = plan.start();
+        let dir = tempfile::tempdir().unwrap();
+        let mut redis = json!({"url": server.url()});
+        if let Some((name, password)) = user {
+            (redis["username"], redis["password"]) = (json!(name), json!(password));
+        }
+        let config = Config::new("http://127.0.0.1:9")
+            .simple_tenant("t", &json!([quota("requests", "lifetime", "1")]))
+            .set("/journal", json!(dir.path().join("journal.sqlite")))
+            .set("/engine", json!({"redis": redis}));
+        let file = dir.path().join("tollbook.yaml");
+        std::fs::write(&file, config.lines(dir.path())).unwrap();
+        let output = tollbook_e2e::gateway::run(&["doctor", "--json", "-c", &file.to_string_lossy()]);
+        let told = || String::from_utf8_lossy(&output.stderr).into_owned();
+        let findings: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", told()));
+        let of = |what: &str| {
+            let found = findings["findings"].as_array().unwrap().iter().find(|one| one["what"] == what);
+            found.map_or_else(|| "nothing".to_owned(), |one| one["health"].as_str().unwrap().to_owned())
+        };
+        let all = [
+            "version",
+            "role",
+            "eviction",
+            "persistence",
+            "scripts and permissions",
+            "latency",
+            "connection",
+        ];
+        (all.map(of), output.status.success())
+    };
+    let ([version, role, eviction, persistence, scripts, ..], sound) = examined(Plan::redis().aof(), None);
+    assert_eq!([version, role, eviction, persistence, scripts].map(|word| word == "good"), [true; 5]);
+    assert!(sound);
+    let evicts = Plan::redis().line("maxmemory 100mb").line("maxmemory-policy allkeys-lru");
+    let ([_, _, eviction, persistence, ..], sound) = examined(evicts, None);
+    assert_eq!((eviction.as_str(), persistence.as_str(), sound), ("bad", "poor", false));
+    // What the guide asks for is enough, and less is told.
+    let user = |rights: &str| Plan::redis().aof().line(&format!("user gateway on >secret {rights}"));
+    let rights = "~tb:* +@all -@admin -@dangerous +info";
+    let ([.., scripts, _, connection], sound) = examined(user(rights), Some(("gateway", "secret")));
+    assert_eq!((scripts.as_str(), connection.as_str(), sound), ("good", "nothing", true));
+    let ([.., scripts, _, _], sound) = examined(user("~other:* +@all"), Some(("gateway", "secret")));
+    assert_eq!((scripts.as_str(), sound), ("bad", false));
+    let ([.., connection], sound) = examined(user(rights), Some(("gateway", "wrong")));
+    assert_eq!((connection.as_str(), sound), ("bad", false));
+}
+
 /// The server dies with what it has acknowledged on its disk, and comes back: nothing is counted twice or lost.
 #[test]
 fn a_server_that_restarts_under_load_keeps_the_book() {

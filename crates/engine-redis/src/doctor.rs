@@ -1,0 +1,227 @@
+//! What a shared book needs of its servers, looked at before it is relied on.
+//!
+//! Writes one key below the prefix and removes it. What cannot be found out is told as such, never passed over.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tollbook_engine::Shard;
+
+use crate::engine::RedisEngine;
+use crate::link::{LinkError, Script};
+use crate::reply::Items;
+
+/// Oldest version whose commands and scripts suffice.
+const VERSION_MIN: (u32, u32) = (6, 2);
+/// A clock further off than this surprises people who compare logs; the book does not care.
+const CLOCK_FAR: Duration = Duration::from_secs(2);
+/// How often the latency is measured, and from when on it is told.
+const PINGS: usize = 20;
+const SLOW: Duration = Duration::from_millis(5);
+
+/// What the verbs use: a hash, a sorted set, a stream, a key with a time to live, MessagePack, time.
+const PROBE: &str = "
+local key = KEYS[1]
+redis.call('HSET', key, 'a', cmsgpack.pack({ 1, 'x' }))
+local row = cmsgpack.unpack(redis.call('HGET', key, 'a'))
+redis.call('DEL', key)
+redis.call('ZADD', key, 1, 'm')
+redis.call('ZREM', key, 'm')
+redis.call('XADD', key, '*', 'e', 'x')
+redis.call('DEL', key)
+redis.call('SET', key, '1', 'PX', 1000)
+redis.call('DEL', key)
+return { row[2], redis.call('TIME')[1] }";
+
+/// How a finding is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    Good,
+    /// The book works, but not as well as it could.
+    Poor,
+    /// Bookings can be lost or cannot be made.
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The server's name; empty for what concerns all.
+    pub node: String,
+    pub what: &'static str,
+    pub health: Health,
+    pub seen: String,
+    /// What to change, and why; empty if nothing.
+    pub advice: String,
+}
+
+impl RedisEngine {
+    /// Looks at all servers of the book; `here` is the time on this machine, since 1970.
+    pub async fn examine(&self, here: Duration) -> Vec<Finding> {
+        let mut found = Vec::new();
+        match self.link().everywhere(redis::cmd("INFO").arg("everything")).await {
+            Ok(nodes) => {
+                for (node, answer) in nodes {
+                    match answer {
+                        Ok(info) => found.extend(server(&node, &info)),
+                        Err(error) => found.push(away(node, &error)),
+                    }
+                }
+            }
+            Err(error) => found.push(away(String::new(), &error)),
+        }
+        found.push(self.probe(here).await);
+        found.push(self.latency().await);
+        found
+    }
+
+    /// Permissions, scripts and the clock, by doing what the verbs do.
+    async fn probe(&self, here: Duration) -> Finding {
+        let key = self.shard_keys(Shard(0)).own("doctor");
+        let done = self.link().call(&Script::new(PROBE), &[key], &[]).await;
+        let what = "scripts and permissions";
+        match done.map(|value| Items::of(value).and_then(|mut items| Ok((items.text()?, items.text()?)))) {
+            Ok(Ok((_, second))) => {
+                let there = Duration::from_secs(second.parse().unwrap_or_default());
+                let far = here.abs_diff(there);
+                let (health, advice) = if far > CLOCK_FAR {
+                    (
+                        Health::Poor,
+                        "the book goes by the server's clock; set the clocks of both machines by NTP",
+                    )
+                } else {
+                    (Health::Good, "")
+                };
+                let seen = format!("allowed; its clock is {} s away", far.as_secs());
+                Finding { node: String::new(), what, health, seen, advice: advice.to_owned() }
+            }
+            Ok(Err(_)) => bad(String::new(), what, "an odd answer", "is this Redis 6.2 or newer, or Valkey?"),
+            Err(error) => bad(
+                String::new(),
+                what,
+                &error.to_string(),
+                "the user needs EVALSHA, SCRIPT LOAD, and the commands on hashes, sorted sets, streams and strings below the prefix",
+            ),
+        }
+    }
+
+    async fn latency(&self) -> Finding {
+        let mut times = Vec::new();
+        for _ in 0..PINGS {
+            let began = Instant::now();
+            if self.link().command(&redis::cmd("PING"), None).await.is_ok() {
+                times.push(began.elapsed());
+            }
+        }
+        times.sort_unstable();
+        let (Some(median), Some(most)) = (times.get(times.len() / 2), times.last()) else {
+            return bad(String::new(), "latency", "no answer", "is the server reachable from here?");
+        };
+        let slow = *median > SLOW;
+        let advice =
+            if slow { "every call waits for two round trips: run the server near the gateways" } else { "" };
+        Finding {
+            node: String::new(),
+            what: "latency",
+            health: if slow { Health::Poor } else { Health::Good },
+            seen: format!("median {} µs, longest {} µs of {PINGS}", median.as_micros(), most.as_micros()),
+            advice: advice.to_owned(),
+        }
+    }
+}
+
+fn away(node: String, error: &LinkError) -> Finding {
+    bad(
+        node,
+        "connection",
+        &error.to_string(),
+        "address, password, network and TLS: what does the server's log say?",
+    )
+}
+
+fn bad(node: String, what: &'static str, seen: &str, advice: &str) -> Finding {
+    Finding { node, what, health: Health::Bad, seen: seen.to_owned(), advice: advice.to_owned() }
+}
+
+/// What one server tells of itself.
+fn server(node: &str, info: &Value) -> Vec<Finding> {
+    let text = match info {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    };
+    let fields: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
+    let field = |name: &str| fields.get(name).map_or("unknown", |value| value.trim());
+    let finding = |what, health, seen: String, advice: &str| Finding {
+        node: node.to_owned(),
+        what,
+        health,
+        seen,
+        advice: if health == Health::Good { String::new() } else { advice.to_owned() },
+    };
+    let judged = |good: bool, otherwise: Health| if good { Health::Good } else { otherwise };
+    let version = field("redis_version");
+    let name = if fields.contains_key("valkey_version") { "Valkey, as Redis" } else { "Redis" };
+    let (policy, limit) = (field("maxmemory_policy"), field("maxmemory_human"));
+    let keeps = field("aof_enabled") == "1";
+    let wrote = ["aof_last_write_status", "rdb_last_bgsave_status"].iter().all(|name| field(name) != "err");
+    vec![
+        finding(
+            "version",
+            judged(is_enough(version), Health::Bad),
+            format!("{name} {version}"),
+            "Redis 6.2 or newer, or Valkey, is needed",
+        ),
+        finding(
+            "role",
+            judged(field("role") != "slave", Health::Bad),
+            field("role").to_owned(),
+            "name the primary, or the sentinels that know it: a replica takes no bookings",
+        ),
+        finding(
+            "eviction",
+            judged(policy == "noeviction", Health::Bad),
+            format!("maxmemory {limit}, maxmemory-policy {policy}"),
+            "set maxmemory-policy noeviction: a key that is evicted is a budget that begins anew",
+        ),
+        finding(
+            "persistence",
+            judged(keeps && wrote, if wrote { Health::Poor } else { Health::Bad }),
+            format!(
+                "appendonly {}, last writes {}",
+                if keeps { "yes" } else { "no" },
+                if wrote { "ok" } else { "failed" }
+            ),
+            "set appendonly yes and see that the disk has room: a restart forgets what was not written down",
+        ),
+    ]
+}
+
+fn is_enough(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= VERSION_MIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Health, is_enough, server};
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (version, enough) in
+            [("6.2.0", true), ("10.0", true), ("6.0.16", false), ("5.0", false), ("unknown", false)]
+        {
+            assert_eq!(is_enough(version), enough, "{version}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_does_not_tell_is_not_good() {
+        let found =
+            server("node", &redis::Value::BulkString(b"# Server\r\nredis_version:7.0.1\r\n".to_vec()));
+        let of = |what: &str| found.iter().find(|one| one.what == what).map(|one| one.health);
+        assert_eq!((of("version"), of("eviction")), (Some(Health::Good), Some(Health::Bad)));
+        assert_eq!(of("persistence"), Some(Health::Poor));
+    }
+}

@@ -561,7 +561,9 @@ pub(crate) const SEQ_BITS: u32 = 20;
 
 /// What a script itself refused, by its message; else trouble on the way.
 fn trouble(error: LinkError) -> EngineError {
-    let told = |mark: &str| error.message.split_once(mark).map(|(_, rest)| rest.trim().to_owned());
+    // Redis adds which script and line it was.
+    let plain = |text: &str| text.split(" script: ").next().unwrap_or_default().trim().to_owned();
+    let told = |mark: &str| error.message.split_once(mark).map(|(_, rest)| plain(rest));
     if let Some(rest) = told("TB-DAMAGED") {
         return EngineError::not_applied(ErrorKind::Damaged(rest));
     }

@@ -1,0 +1,93 @@
+//! What is not ours under our keys: an error that says so, never "nothing spent", and nothing is changed.
+
+use std::time::Duration;
+
+use tollbook_engine::ledger::Measure;
+use tollbook_engine::{Engine, EngineError, ErrorKind, Verdict};
+use tollbook_engine_redis::{Link, Options, RedisEngine};
+use tollbook_engine_suite::legs::{L, R, SHARD, account, call, daily, tpm};
+use tollbook_engine_suite::wait;
+use tollbook_redis_world::{Server, wait_for};
+
+struct Book {
+    server: Server,
+    engine: RedisEngine,
+    /// Its tasks keep the connection.
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Book {
+    fn start() -> Self {
+        let server = Server::redis();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let inside = runtime.enter();
+        let mut options = Options::parse(&server.url()).unwrap();
+        options.deadline = Duration::from_secs(10);
+        let engine = RedisEngine::new(Link::open(&options).unwrap(), "tb");
+        drop(inside);
+        let answers = || wait(engine.due(SHARD, 1)).ok();
+        wait_for(Duration::from_secs(10), answers).expect("the server answers");
+        Self { server, engine, _runtime: runtime }
+    }
+
+    fn now(&self) -> u64 {
+        wait(self.engine.due(SHARD, 1)).unwrap().now
+    }
+
+    fn reserve(&self, now: u64, id: u128, legs: [L; 2]) -> Result<Verdict, EngineError> {
+        let call: R = call(id, legs);
+        wait(self.engine.reserve(&call.at(now))).map(|reply| reply.value)
+    }
+
+    fn key(name: &str) -> String {
+        format!("tb:{{{}}}:{name}", SHARD.0)
+    }
+}
+
+fn legs() -> [L; 2] {
+    [tpm("k:tpm", 1_000, 100), daily("k:day", Measure::Tokens, 1_000, 100)]
+}
+
+#[test]
+fn foreign_values_are_damage_and_never_room() {
+    let book = Book::start();
+    let now = book.now();
+    assert!(matches!(book.reserve(now, 1, legs()), Ok(Verdict::Admit(_))));
+    let subject = Book::key(&format!("a:{:016x}", account("k:tpm").subject.0));
+    let field = format!("{:016x}", account("k:tpm").name);
+    let reservation = Book::key(&format!("r:{:032x}:1", 2));
+    let meta = Book::key("meta");
+    // How to break it.
+    let row = |value: &'static str| vec!["HSET", &subject, &field, value];
+    let cases = [
+        ("text in an account", row("a text")),
+        ("a number in an account", row("\x01")),
+        ("a short account", row("\x12\x01\x02")),
+        ("another type of a subject", vec!["SET", &subject, "a text"]),
+        ("text in a reservation", vec!["SET", &reservation, "a text"]),
+        ("another type of a reservation", vec!["LPUSH", &reservation, "x"]),
+        ("text in meta", vec!["HSET", &meta, "seen", "yesterday"]),
+    ];
+    for (what, break_it) in cases {
+        for key in [&subject, &meta] {
+            book.server.ask(&["COPY", key, &format!("kept {key}"), "REPLACE"]);
+        }
+        book.server.ask(&break_it);
+        let broken = book.server.ask(&["DUMP", &subject]);
+        let answer = book.reserve(now, 2, legs());
+        assert!(
+            matches!(&answer, Err(EngineError { kind: ErrorKind::Damaged(_), .. })),
+            "{what}: {answer:?}"
+        );
+        // The evidence stays until somebody takes it away.
+        assert_eq!(book.server.ask(&["DUMP", &subject]), broken, "{what}: something was changed");
+        book.server.ask(&["DEL", &reservation]);
+        for key in [&subject, &meta] {
+            book.server.ask(&["RENAME", &format!("kept {key}"), key]);
+        }
+    }
+    assert!(matches!(book.reserve(now, 2, legs()), Ok(Verdict::Admit(_))));
+    let balance = wait(book.engine.balances(SHARD, &[account("k:tpm")])).unwrap().value[0].unwrap();
+    assert_eq!(balance.standing.held, 200);
+}

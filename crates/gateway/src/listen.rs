@@ -3,7 +3,9 @@
 //! hyper's own accept loop leaves head timeouts off; here every connection has a timer, a bound on its head, no Nagle
 //! delay, and a guard against peers that take no bytes. Nothing a peer sends or withholds delays the accept loop: what
 //! comes before the first request happens in the connection's own task, within the handshake time.
-//! At most `connections_max` are open; more wait in the backlog. On shutdown nothing new is accepted, idle connections
+//! At most `connections_max` are served; while one more waits, HTTP/1.1 connections that are older than the time for a
+//! head close where they have no call, and after their answer where they have one: who holds connections and asks nothing
+//! keeps nobody out for longer. Further ones wait in the backlog. On shutdown nothing new is accepted, idle connections
 //! close, busy ones finish their answer and close.
 
 use std::convert::Infallible;
@@ -20,7 +22,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tollbook_telemetry::log::Every;
 use tollbook_telemetry::{Metrics, labels};
 
 use crate::body::OutBody;
@@ -38,6 +41,32 @@ use crate::tls::{Tls, chose_http2};
 
 /// How an HTTP/2 connection begins. No HTTP/1.1 request begins so.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How often room is asked for while there is none, and how often that is told.
+const ASK_ROOM_EVERY: Duration = Duration::from_secs(1);
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// What a connection is told while it is open.
+#[derive(Clone, Debug)]
+struct Told {
+    stop: watch::Receiver<bool>,
+    /// Another one waits for its place.
+    full: Arc<Notify>,
+}
+
+impl Told {
+    /// Resolves when a connection should end as soon as it has no call; for want of room only once it is `grown`.
+    async fn asked_to_leave(&mut self, grown: Duration) {
+        let wanted = async {
+            tokio::time::sleep(grown).await;
+            self.full.notified().await;
+        };
+        tokio::select! {
+            () = stopped(&mut self.stop) => {}
+            () = wanted => {}
+        }
+    }
+}
 
 /// What all connections of a listener share.
 #[derive(Debug)]
@@ -68,8 +97,8 @@ pub(crate) async fn serve<H, F>(
 {
     let slots = Arc::new(Semaphore::new(front().bounds.connections_max.min(Semaphore::MAX_PERMITS)));
     let open = slots.available_permits();
+    let (full, warn) = (Arc::new(Notify::new()), Every::new(WARN_EVERY));
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stopped(&mut stop) => break,
@@ -83,12 +112,18 @@ pub(crate) async fn serve<H, F>(
                 continue;
             }
         };
+        let slot = tokio::select! {
+            slot = room(&slots, &full, &warn) => slot,
+            () = stopped(&mut stop) => break,
+        };
+        let Some(slot) = slot else { break };
         drop(stream.set_nodelay(true));
-        let (front, handler, stop) = (front(), Arc::clone(&handler), stop.clone());
+        let (front, handler) = (front(), Arc::clone(&handler));
+        let told = Told { stop: stop.clone(), full: Arc::clone(&full) };
         let metrics = Arc::clone(&metrics);
         tokio::spawn(async move {
             let _open = metrics.connections_open.enter(());
-            if let Err(trouble) = connection(stream, peer, &front, &metrics, stop, handler).await {
+            if let Err(trouble) = connection(stream, peer, &front, &metrics, told, handler).await {
                 metrics.connections_cut.inc((trouble,));
                 tracing::debug!(%peer, ?trouble, "a connection was ended");
             }
@@ -100,13 +135,31 @@ pub(crate) async fn serve<H, F>(
     drop(slots.acquire_many(all).await);
 }
 
+/// A place for one more connection. While there is none, those that are open are asked for theirs.
+async fn room(slots: &Arc<Semaphore>, full: &Notify, warn: &Every) -> Option<OwnedSemaphorePermit> {
+    let mut slot = std::pin::pin!(Arc::clone(slots).acquire_owned());
+    let mut ask = tokio::time::interval(ASK_ROOM_EVERY);
+    loop {
+        tokio::select! {
+            biased;
+            slot = slot.as_mut() => return slot.ok(),
+            _ = ask.tick() => {
+                if let Some(suppressed) = warn.pass(tokio::time::Instant::now().into_std()) {
+                    tracing::warn!(suppressed, "`connections_max` are open: idle ones are closed");
+                }
+                full.notify_waiters();
+            }
+        }
+    }
+}
+
 /// Serves one connection to its end; an error says why it was not its peer's.
 async fn connection<H, F>(
     stream: TcpStream,
     peer: SocketAddr,
     front: &Front,
     metrics: &Metrics,
-    mut stop: watch::Receiver<bool>,
+    mut told: Told,
     handler: Arc<H>,
 ) -> Result<(), labels::ConnectionCut>
 where
@@ -128,7 +181,7 @@ where
     if let Some(tls) = &front.tls {
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(timeouts.handshake, tls.accept(stream)) => shaken,
-            () = stopped(&mut stop) => return Ok(()),
+            () = stopped(&mut told.stop) => return Ok(()),
         };
         let stream = match shaken {
             Ok(Ok(stream)) => Box::new(stream),
@@ -139,24 +192,24 @@ where
             Err(_) => return Err(labels::ConnectionCut::HandshakeTime),
         };
         return if chose_http2(&stream) {
-            Box::pin(second(stream, peer, front, metrics, stop, handler)).await
+            Box::pin(second(stream, peer, front, metrics, told.stop, handler)).await
         } else {
-            Box::pin(first(stream, peer, front, metrics, stop, handler)).await;
+            Box::pin(first(stream, peer, front, metrics, told, handler)).await;
             Ok(())
         };
     }
     if !front.http2.enabled {
-        first(stream, peer, front, metrics, stop, handler).await;
+        first(stream, peer, front, metrics, told, handler).await;
         return Ok(());
     }
     let sniffed = tokio::select! {
         sniffed = tokio::time::timeout(timeouts.head, sniff(stream)) => sniffed,
-        () = stopped(&mut stop) => return Ok(()),
+        () = stopped(&mut told.stop) => return Ok(()),
     };
     match sniffed {
-        Ok(Ok((stream, true))) => Box::pin(second(stream, peer, front, metrics, stop, handler)).await,
+        Ok(Ok((stream, true))) => Box::pin(second(stream, peer, front, metrics, told.stop, handler)).await,
         Ok(Ok((stream, false))) => {
-            first(stream, peer, front, metrics, stop, handler).await;
+            first(stream, peer, front, metrics, told, handler).await;
             Ok(())
         }
         // It closed, or said nothing, before it asked for anything.
@@ -204,7 +257,7 @@ async fn first<S, H, F>(
     peer: IpAddr,
     front: &Front,
     metrics: &Metrics,
-    mut stop: watch::Receiver<bool>,
+    mut told: Told,
     handler: Arc<H>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -228,7 +281,7 @@ async fn first<S, H, F>(
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
-        () = stopped(&mut stop) => {
+        () = told.asked_to_leave(front.timeouts.head) => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

@@ -447,3 +447,45 @@ async fn connections_without_a_call_close_at_a_stop() {
         assert!(ended.is_ok(), "{said:?} stays");
     }
 }
+
+/// Who holds every place and asks nothing gives one up to who asks; a call under way is not disturbed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_a_call_make_room_when_all_places_are_taken() {
+    const OPEN: usize = 6;
+    let world = World::start(Plan {
+        config: |c| {
+            c.bounds.connections_max = OPEN;
+            (c.timeouts.head, c.timeouts.idle) = (Duration::from_secs(1), Duration::from_secs(3600));
+        },
+        ..plan(Via::Http1)
+    })
+    .await;
+    let health = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut idle = Vec::new();
+    for _ in 1..OPEN {
+        let mut stream = TcpStream::connect(world.addr).await.unwrap();
+        stream.write_all(health).await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        idle.push(stream);
+    }
+    world.up.hold_until_released();
+    let body = ask("x");
+    let ask_more = async {
+        world.until("a call is under way", || !world.up.calls().is_empty()).await;
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(world.addr).await.unwrap();
+            stream.write_all(health).await.unwrap();
+            let mut first = [0; 12];
+            let read = stream.read_exact(&mut first);
+            tokio::time::timeout(Duration::from_secs(20), read).await.expect("there is room").unwrap();
+            assert_eq!(&first, b"HTTP/1.1 200");
+        }
+        // Held open by their clients all the while.
+        drop(idle);
+        world.up.release();
+    };
+    let (answer, ()) = tokio::join!(world.chat(&body), ask_more);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use tollbook_ledger::{
-    Adjust, Book, DenyKind, Due, Event, ExpireOne, Full, Growth, Log, Measure, Met, Micros, Opening, Rebook,
-    Refusal, Release, ReleaseWhy, Renew, ReservationId, SECOND, Settle, Shape, Verdict,
+    Adjust, Attempt, Book, DenyKind, Due, Event, ExpireOne, Full, Growth, Log, Measure, Met, Micros, Opening,
+    Rebook, Refusal, Release, ReleaseWhy, Renew, ReservationId, SECOND, Settle, Shape, Verdict,
 };
 
 use crate::book_desk::{Follower, rebuilt};
@@ -55,13 +55,7 @@ impl Three {
             }
             Step::Settle { id, attempt, actual, learn } => {
                 let actual = actual[..self.legs(*id, *attempt)].to_vec();
-                let cmd = Settle {
-                    id: ReservationId(*id),
-                    attempt: *attempt,
-                    actual,
-                    landed: learn.unwrap_or(7),
-                    learn: *learn,
-                };
+                let cmd = settle((*id, *attempt), actual, *learn);
                 assert_eq!(self.book.settle(now, &cmd, &mut self.log), Ok(self.model.settle(now, &cmd)));
             }
             Step::Release { id, attempt, never } => {
@@ -348,6 +342,11 @@ proptest! {
     }
 }
 
+/// Some output landed, though nothing of it is to be learned.
+fn settle((id, attempt): (u128, Attempt), actual: Vec<u64>, learn: Option<u64>) -> Settle {
+    Settle { id: ReservationId(id), attempt, actual, landed: learn.unwrap_or(7), learn }
+}
+
 /// Run one step on a book alone and say what it answered.
 fn run_alone(book: &mut Book, log: &mut impl Log, now: Micros, step: &Step) -> String {
     match step {
@@ -376,13 +375,7 @@ fn run_alone(book: &mut Book, log: &mut impl Log, now: Micros, step: &Step) -> S
                 _ => {}
             });
             let actual = actual[..legs].to_vec();
-            let cmd = Settle {
-                id: ReservationId(*id),
-                attempt: *attempt,
-                actual,
-                landed: learn.unwrap_or(7),
-                learn: *learn,
-            };
+            let cmd = settle((*id, *attempt), actual, *learn);
             format!("{:?}", book.settle(now, &cmd, log))
         }
         Step::Release { id, attempt, never } => {

@@ -3,16 +3,22 @@
 //! The model answers whole commands as the book does, so the two can be compared answer by answer. It knows only time
 //! that goes forward and does not drop old periods: drivers stay within an hour and a half.
 
+mod ends;
+mod estimators;
+mod windows;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use tollbook_ledger::{
-    AccountId, Adjust, Attempt, Binding, Denial, DenyKind, Due, End, Estimator, EstimatorId, EstimatorKind,
-    ExpireOne, Expired, Growth, Hold, Leg, LegReceipt, Limit, Measure, Met, Micros, OnExpiry, Periods,
-    Posted, Profile, Progress, Rebook, Receipt, Release, ReleaseWhy, Renew, Renewed, ReservationId, Reserve,
-    SECOND, Settle, Settled, Shape, Verdict, Wait, Weights,
+    AccountId, Adjust, Attempt, Binding, Denial, DenyKind, Due, End, EstimatorId, Growth, Hold, Leg,
+    LegReceipt, Limit, Measure, Micros, Periods, Rebook, Receipt, Renew, Renewed, ReservationId, Reserve,
+    SECOND, Settled, Shape, Verdict, Wait, Weights,
     units::{AMOUNT_MAX, DUE_MAX, REMEMBER},
 };
+
+use ends::Used;
+use windows::{correction, landed, spares, usable};
 
 #[derive(Clone, Default)]
 pub(crate) struct Model {
@@ -81,157 +87,12 @@ fn counts_output(leg: &Leg) -> bool {
 }
 
 impl Model {
-    // ---- figures
-
-    fn bucket(leg: &Leg, now: Micros) -> u64 {
-        match leg.shape {
-            Shape::Rate { width, .. } => now / width,
-            Shape::Forecast { .. } => now / SECOND,
-            _ => 0,
-        }
-    }
-
-    /// Posted by definition: the window at `now`, or the period.
-    pub(crate) fn posted(&self, account: AccountId, now: Micros, place: u64) -> i64 {
-        let at = |wanted: u64| -> i64 {
-            self.posts.iter().filter(|(a, p, _)| (*a, *p) == (account, wanted)).map(|(_, _, x)| x).sum()
-        };
-        match self.accounts.get(&account).map(|(_, shape)| *shape) {
-            Some(Shape::Rate { buckets, width, weights }) => {
-                let (n, current) = (u64::from(buckets), now / width);
-                let aged = |age: u64| i128::from(at(current - age));
-                let whole: i128 = (0..n).map(aged).sum();
-                let sum = match weights {
-                    Weights::Whole => whole,
-                    Weights::Oldest => {
-                        let left = i128::from(width - now % width);
-                        whole - aged(n - 1) + ceiling(aged(n - 1) * left, i128::from(width))
-                    }
-                    Weights::Decay => {
-                        let sum = (0..n).map(|age| aged(age) * i128::from(n - age)).sum::<i128>();
-                        ceiling(sum, i128::from(n))
-                    }
-                };
-                i64::try_from(sum).unwrap()
-            }
-            Some(Shape::Forecast { window, strict }) => self.window(account, now, 0, (window, strict)),
-            Some(Shape::Quota) => at(place),
-            _ => 0,
-        }
-    }
-
-    fn cell(&self, account: AccountId, second: u64) -> i64 {
-        self.posts.iter().filter(|(a, p, _)| (*a, *p) == (account, second)).map(|(_, _, x)| x).sum()
-    }
-
-    /// What the window holds that ends so many seconds after `now`, as far as it is known now.
-    fn window(&self, account: AccountId, now: Micros, ahead: u64, (window, strict): (u8, bool)) -> i64 {
-        let (last, window) = (now / SECOND + ahead, u64::from(window));
-        let inside: i64 = (last + 1 - window..=last).map(|second| self.cell(account, second)).sum();
-        let oldest = self.cell(account, last - window);
-        if strict {
-            return inside + oldest;
-        }
-        let left = i128::from(SECOND - now % SECOND);
-        let part = i64::try_from(ceiling(i128::from(oldest) * left, i128::from(SECOND))).unwrap();
-        // Of a second that stands out no more than a sixteenth of all is forgotten.
-        inside + part.max(oldest - (inside + oldest) / 16)
-    }
-
-    fn busy(&self, account: AccountId, now: Micros, window: u8) -> bool {
-        let second = now / SECOND;
-        (second - u64::from(window)..=second + 61).any(|second| self.cell(account, second) > 0)
-    }
-
-    /// Change a second as far as it can be changed.
-    fn put(&mut self, account: AccountId, now: Micros, second: u64, amount: i64) {
-        let Some((_, Shape::Forecast { window, .. })) = self.accounts.get(&account) else { return };
-        if (now / SECOND - u64::from(*window)..=now / SECOND + 61).contains(&second) {
-            let least = -self.cell(account, second);
-            self.posts.push((account, second, amount.max(least)));
-        }
-    }
-
-    /// A call fits: with it every window of the next minute stays below what is usable of the ceiling.
-    fn forecast_fits(&self, now: Micros, leg: &Leg, profile: Profile, output: u64, most: u64) -> Option<i64> {
-        let Shape::Forecast { window, strict } = leg.shape else { return None };
-        let usable = usable(most, spares(leg) && self.busy(leg.account, now, window));
-        let peak = (0..=60).map(|ahead| {
-            let landed = |ahead: u64| landed(leg, now, profile, output, now / SECOND + ahead);
-            let before = (ahead > u64::from(window)).then(|| landed(ahead - u64::from(window) - 1));
-            // A strict window sees its oldest second whole.
-            let input =
-                if ahead < u64::from(window) + u64::from(strict) { leg.base.div_ceil(1000) } else { 0 };
-            let added = i64::try_from(input + landed(ahead) - before.unwrap_or(0)).unwrap();
-            self.window(leg.account, now, ahead, (window, strict)) + added
-        });
-        let peak = peak.max().unwrap();
-        (peak <= i64::try_from(usable).unwrap()).then_some(peak)
-    }
-
-    pub(crate) fn progress(&mut self, now: Micros, cmd: &Progress) {
-        if !self.accounts.contains_key(&cmd.account) {
-            return;
-        }
-        let key = (cmd.account, cmd.gateway);
-        if self.batches.get(&key).is_some_and(|(seq, at)| *seq >= cmd.seq && now < at + 130 * SECOND) {
-            return;
-        }
-        self.batches.insert(key, (cmd.seq, now));
-        for (second, delta) in (cmd.base_second..).zip(&cmd.deltas) {
-            self.put(cmd.account, now, second, *delta);
-        }
-    }
-
     fn live(&self) -> impl Iterator<Item = (&(ReservationId, Attempt), &Call)> {
         self.calls.iter().filter(|(_, call)| call.end.is_none())
     }
 
     fn parts(&self, account: AccountId) -> impl Iterator<Item = &Part> {
         self.live().flat_map(|(_, call)| &call.legs).filter(move |part| part.leg.account == account)
-    }
-
-    /// Held by definition: the sum of live holds.
-    pub(crate) fn held(&self, account: AccountId, now: Micros, place: u64) -> i64 {
-        if let Some((_, Shape::Forecast { window, strict })) = self.accounts.get(&account) {
-            let windows = (0..=60).map(|ahead| self.window(account, now, ahead, (*window, *strict)));
-            return windows.max().unwrap() - self.posted(account, now, place);
-        }
-        let quota = self.accounts.get(&account).is_some_and(|(_, shape)| *shape == Shape::Quota);
-        let here = self.parts(account).filter(|part| !quota || part.place == place);
-        here.map(|part| i64::try_from(part.held).unwrap()).sum()
-    }
-
-    fn newest(&self, account: AccountId) -> Option<u64> {
-        self.ends.keys().filter(|(a, _)| *a == account).map(|(_, start)| *start).max()
-    }
-
-    fn reset(&self, leg: &Leg, now: Micros, place: u64) -> Micros {
-        match leg.shape {
-            Shape::Concurrency => 0,
-            Shape::Quota => match self.ends.get(&(leg.account, place)) {
-                Some(&u64::MAX) => Micros::MAX,
-                Some(end) => (end * SECOND).saturating_sub(now),
-                None => 0,
-            },
-            Shape::Forecast { window, .. } => {
-                let (second, window) = (now / SECOND, u64::from(window));
-                let newest = (second - window..=second + 61).rev().find(|s| self.cell(leg.account, *s) > 0);
-                newest.map_or(0, |newest| (newest + window + 1) * SECOND - now)
-            }
-            Shape::Rate { buckets, width, .. } => {
-                let (n, current) = (u64::from(buckets), now / width);
-                let in_bucket = |bucket: u64| -> i64 {
-                    let here = self.posts.iter().filter(|(a, p, _)| (*a, *p) == (leg.account, bucket));
-                    here.map(|(_, _, x)| x).sum()
-                };
-                let newest = match self.held(leg.account, now, 0) {
-                    1.. => Some(current),
-                    _ => (current - n + 1..=current).rev().find(|bucket| in_bucket(*bucket) > 0),
-                };
-                newest.map_or(0, |bucket| (bucket + n) * width - now)
-            }
-        }
     }
 
     fn likely(&self, account: AccountId, most: Micros) -> Micros {
@@ -244,41 +105,6 @@ impl Model {
         let live = u64::try_from(self.parts(account).count().max(1)).unwrap();
         (mean / live).max(SECOND).min(most)
     }
-
-    fn estimate(&self, now: Micros, estimator: &Estimator) -> u64 {
-        match estimator {
-            Estimator::Learned { kind, own, prior, first } => {
-                let of = |id: &EstimatorId| expected(*kind, self.samples.get(id)?, now);
-                let young = |id: &EstimatorId| {
-                    self.samples.get(id).is_none_or(|all| all.iter().all(|(_, _, grows)| *grows))
-                };
-                of(own).filter(|_| !young(own)).or_else(|| of(prior)).unwrap_or(*first)
-            }
-            Estimator::Capped => u64::MAX,
-            Estimator::Constant { output } => *output,
-        }
-    }
-
-    fn learn(&mut self, now: Micros, parts: &[Part], learn: Option<u64>, grows: bool) {
-        let Some(output) = learn else { return };
-        let mut pairs = Vec::new();
-        for part in parts {
-            if let Estimator::Learned { kind, own, prior, .. } = part.leg.estimator
-                && !pairs.contains(&(own, prior))
-                && (!grows || kind == EstimatorKind::Forecast)
-            {
-                pairs.push((own, prior));
-            }
-        }
-        for (own, prior) in pairs {
-            self.samples.entry(own).or_default().push((now, output, grows));
-            if own != prior {
-                self.samples.entry(prior).or_default().push((now, output, grows));
-            }
-        }
-    }
-
-    // ---- reserve and rebook
 
     fn remembered(&self, key: (ReservationId, Attempt), now: Micros) -> Option<&Call> {
         self.calls.get(&key).filter(|call| call.end.is_none_or(|(_, at)| now < at + REMEMBER))
@@ -497,17 +323,6 @@ impl Model {
         Part { leg: leg.clone(), place, output, held, decided, carried, shadow_denied: false, charged: 0 }
     }
 
-    fn forecast_why(&self, now: Micros, leg: &Leg, limit: &Limit, part: &Part, profile: Profile) -> DenyKind {
-        if part.decided > limit.ceiling {
-            return DenyKind::TooLarge;
-        }
-        let fits = |after: &u64| {
-            self.forecast_fits(now + after * SECOND, leg, profile, part.output, limit.ceiling).is_some()
-        };
-        let after = (1..200).find(fits).unwrap() * SECOND;
-        DenyKind::Busy(Wait { after, firm: !limit.count_denied })
-    }
-
     fn why(&self, now: Micros, leg: &Leg, limit: &Limit, demand: u64, figures: Figures) -> DenyKind {
         if demand > limit.ceiling {
             return DenyKind::TooLarge;
@@ -612,169 +427,6 @@ impl Model {
         }
     }
 
-    // ---- ends
-
-    fn met(&self, key: (ReservationId, Attempt), now: Micros) -> Settled {
-        let call = self.remembered(key, now);
-        Settled {
-            before: call.and_then(|call| call.end).map_or(Met::Unknown, |(end, _)| Met::Ended(end)),
-            overrun: vec![0; call.map_or(0, |call| call.legs.len())],
-            posted: Vec::new(),
-            admitted: call.map_or(0, |call| call.admitted),
-        }
-    }
-
-    fn end(
-        &mut self,
-        now: Micros,
-        key: (ReservationId, Attempt),
-        end: End,
-        how: &dyn Fn(usize, &Part) -> Used,
-    ) -> Settled {
-        let mut call = self.calls[&key].clone();
-        let mut settled =
-            Settled { before: Met::Held, overrun: Vec::new(), posted: Vec::new(), admitted: call.admitted };
-        for (index, part) in call.legs.iter_mut().enumerate() {
-            let Used { amount: used, back, moved, over, truth } = how(index, part);
-            let (account, quota) = (part.leg.account, part.leg.shape == Shape::Quota);
-            let mut overrun = 0;
-            part.charged = 0;
-            match part.leg.measure {
-                _ if matches!(part.leg.shape, Shape::Forecast { .. }) => {
-                    if let Some((used, landed)) = truth {
-                        self.put(account, now, part.place, correction(part, used, landed));
-                    }
-                    overrun = if over { used.saturating_sub(part.decided) } else { 0 };
-                }
-                Measure::Concurrency => {}
-                Measure::Requests => {
-                    let here = if quota || Self::bucket(&part.leg, now) < part.place + ring(&part.leg) {
-                        let at = |(a, p, _): &&(AccountId, u64, i64)| (*a, *p) == (account, part.place);
-                        self.posts.iter().filter(at).map(|(_, _, x)| x).sum::<i64>().max(0)
-                    } else {
-                        0
-                    };
-                    let decided = i64::try_from(part.decided).unwrap();
-                    let given = if back { decided.min(here) } else { 0 };
-                    self.posts.push((account, part.place, -given));
-                    part.charged = decided - given;
-                }
-                _ => {
-                    let place = if quota { part.place } else { Self::bucket(&part.leg, now) };
-                    part.charged = i64::try_from(used).unwrap();
-                    self.posts.push((account, place, part.charged));
-                    overrun = if over { used.saturating_sub(part.decided) } else { 0 };
-                }
-            }
-            if part.leg.measure != Measure::Requests && !matches!(part.leg.shape, Shape::Forecast { .. }) {
-                self.lived.entry(account).or_default().push(now - call.admitted);
-            }
-            settled.overrun.push(overrun);
-            if quota && part.charged != 0 && !moved_requests(part, moved) {
-                settled.posted.push(Posted { account, period: part.place, amount: part.charged });
-            }
-        }
-        call.end = Some((end, now));
-        self.calls.insert(key, call);
-        settled
-    }
-
-    fn late(
-        &mut self,
-        now: Micros,
-        key: (ReservationId, Attempt),
-        correction: &dyn Fn(usize, &Part) -> (i64, u64),
-    ) -> Settled {
-        let mut settled = self.met(key, now);
-        if settled.before != Met::Ended(End::Expired) {
-            return settled;
-        }
-        settled.before = Met::Late;
-        let mut call = self.calls[&key].clone();
-        for (index, part) in call.legs.iter().enumerate().filter(|(_, part)| part.leg.shape == Shape::Quota) {
-            let (amount, overrun) = correction(index, part);
-            settled.overrun[index] = overrun;
-            if amount != 0 {
-                self.posts.push((part.leg.account, part.place, amount));
-                settled.posted.push(Posted { account: part.leg.account, period: part.place, amount });
-            }
-        }
-        call.end = call.end.map(|(_, at)| (End::Corrected, at));
-        self.calls.insert(key, call);
-        settled
-    }
-
-    pub(crate) fn settle(&mut self, now: Micros, cmd: &Settle) -> Settled {
-        let key = (cmd.id, cmd.attempt);
-        let parts = self.remembered(key, now).map(|call| call.legs.clone()).unwrap_or_default();
-        let is_live = self.calls.get(&key).is_some_and(|call| call.end.is_none());
-        let settled = if is_live {
-            let used = |index: usize, _: &Part| Used {
-                amount: cmd.actual[index],
-                back: false,
-                moved: false,
-                over: true,
-                truth: Some((Some(cmd.actual[index]), cmd.landed)),
-            };
-            self.end(now, key, End::Settled, &used)
-        } else {
-            self.late(now, key, &|index, part| {
-                let actual = i64::try_from(cmd.actual[index]).unwrap();
-                if part.leg.measure == Measure::Requests {
-                    (actual.max(part.charged) - part.charged, 0)
-                } else {
-                    (actual - part.charged, cmd.actual[index].saturating_sub(part.decided))
-                }
-            })
-        };
-        if matches!(settled.before, Met::Held | Met::Late) {
-            self.learn(now, &parts, cmd.learn, false);
-        }
-        settled
-    }
-
-    pub(crate) fn release(&mut self, now: Micros, cmd: &Release) -> Settled {
-        let key = (cmd.id, cmd.attempt);
-        let gives = |part: &Part| cmd.why == ReleaseWhy::NeverSent || part.leg.refund_failed;
-        if self.calls.get(&key).is_some_and(|call| call.end.is_none()) {
-            let how = |_, part: &Part| Used {
-                amount: 0,
-                back: gives(part),
-                moved: false,
-                over: true,
-                truth: Some((None, 0)),
-            };
-            return self.end(now, key, End::Released, &how);
-        }
-        self.late(now, key, &|_, part| {
-            let kept = part.leg.measure == Measure::Requests && !gives(part);
-            (if kept { 0 } else { -part.charged }, 0)
-        })
-    }
-
-    pub(crate) fn expire(&mut self, now: Micros, cmd: &ExpireOne) -> Expired {
-        let key = (cmd.id, cmd.attempt);
-        let Some(call) = self.remembered(key, now).cloned() else { return Expired::Unknown };
-        if let Some((end, _)) = call.end {
-            return Expired::Ended(end);
-        }
-        if now < call.due {
-            return Expired::NotDue;
-        }
-        let settled = self.end(now, key, End::Expired, &|_, part| {
-            let charges = speaking(&part.leg).iter().any(|limit| limit.on_expiry == OnExpiry::Charge);
-            let used = if call.sent && charges { amount(&part.leg, part.output) } else { 0 };
-            let truth = (!call.sent).then_some((None, 0));
-            Used { amount: used, back: !call.sent, moved: false, over: false, truth }
-        });
-        Expired::Expired {
-            posted: settled.posted,
-            context: call.context,
-            sent: call.sent,
-            admitted: call.admitted,
-        }
-    }
-
     pub(crate) fn renew(&mut self, now: Micros, cmd: &Renew) -> Renewed {
         let key = (cmd.id, cmd.attempt);
         let Some(mut call) = self.remembered(key, now).cloned() else { return Renewed::Unknown };
@@ -861,16 +513,6 @@ impl Model {
     }
 }
 
-/// How one leg of an ending call is used.
-struct Used {
-    amount: u64,
-    back: bool,
-    moved: bool,
-    over: bool,
-    /// On a forecast account: the whole amount used if any was, and the output that landed; `None` changes nothing.
-    truth: Option<(Option<u64>, u64)>,
-}
-
 #[derive(Clone, Copy)]
 struct Figures {
     posted: i64,
@@ -878,83 +520,4 @@ struct Figures {
     fresh: i64,
     extra: i64,
     end: u64,
-}
-
-/// A busy account leaves something, but for a strict one that counts no output.
-fn spares(leg: &Leg) -> bool {
-    !matches!(leg.shape, Shape::Forecast { strict: true, .. }) || leg.measure != Measure::InputTokens
-}
-
-fn usable(ceiling: u64, headroom: bool) -> u64 {
-    if headroom { ceiling - ceiling * 10 / 1024 } else { ceiling }
-}
-
-/// Units of planned output that land by the end of a second: every llm_token has its own instant.
-fn landed(leg: &Leg, now: Micros, profile: Profile, output: u64, second: u64) -> u64 {
-    let pace = profile.pace.clamp(1_000, 2_000_000);
-    let on_time = |nth: &u64| now + profile.ttft + nth * pace <= (second + 1) * SECOND;
-    let streamed = (1..=output).take_while(on_time).count();
-    (leg.base + leg.per_output * u64::try_from(streamed).unwrap()).div_ceil(1000) - leg.base.div_ceil(1000)
-}
-
-/// True input − estimated input.
-fn correction(part: &Part, used: Option<u64>, landed: u64) -> i64 {
-    let estimated = part.leg.base.div_ceil(1000);
-    let output = (part.leg.base + part.leg.per_output * landed).div_ceil(1000) - estimated;
-    let input = used.unwrap_or(0).saturating_sub(output);
-    i64::try_from(input).unwrap() - i64::try_from(estimated).unwrap()
-}
-
-/// What is expected after some samples, by the definition of each kind.
-fn expected(kind: EstimatorKind, samples: &[(Micros, u64, bool)], now: Micros) -> Option<u64> {
-    let outputs: Vec<u64> = samples.iter().map(|(_, output, _)| *output).collect();
-    match kind {
-        EstimatorKind::Ema => {
-            let first = outputs[0] * 1000;
-            Some(2 * outputs[1..].iter().fold(first, |m, output| (m * 7 + output * 3000) / 10) / 1000)
-        }
-        EstimatorKind::Forecast => {
-            let (mut n, mut m) = (0_i64, 0_i64);
-            for (_, output, grows) in samples {
-                n += i64::from(!grows);
-                let w = (1024 / n.max(1)).max(51);
-                m += ((i64::try_from(*output).unwrap() * 1000 - m) * w).div_euclid(1024);
-            }
-            (n > 0 || m > 0).then_some(2 * u64::try_from(m).unwrap() / 1000)
-        }
-        EstimatorKind::P95 => {
-            let mut last: Vec<u64> = outputs.iter().rev().take(100).copied().collect();
-            last.sort_unstable();
-            if last.len() < 5 {
-                return Some(last.iter().sum::<u64>() * 3 / (2 * u64::try_from(last.len()).unwrap()));
-            }
-            let enough =
-                |value: &&u64| 100 * last.iter().filter(|other| other <= value).count() >= 95 * last.len();
-            last.iter().find(enough).copied()
-        }
-        EstimatorKind::RecentMean => {
-            let minute = |at: Micros| at / SECOND / 60;
-            let recent = |at: &Micros| minute(*at) < minute(now) && minute(*at) + 10 >= minute(now);
-            let found: Vec<u64> =
-                samples.iter().filter(|(at, ..)| recent(at)).map(|(_, output, _)| *output).collect();
-            let calls = u64::try_from(found.len()).unwrap();
-            (calls > 0).then(|| found.iter().sum::<u64>() / calls)
-        }
-    }
-}
-
-fn moved_requests(part: &Part, moved: bool) -> bool {
-    moved && part.leg.measure == Measure::Requests
-}
-
-fn ring(leg: &Leg) -> u64 {
-    match leg.shape {
-        Shape::Rate { buckets, .. } => u64::from(buckets),
-        _ => 0,
-    }
-}
-
-fn ceiling(value: i128, by: i128) -> i128 {
-    let floor = value.div_euclid(by);
-    if value.rem_euclid(by) > 0 { floor + 1 } else { floor }
 }

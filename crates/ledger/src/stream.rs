@@ -19,6 +19,8 @@ use crate::units::{FORECAST_AHEAD, FORECAST_WINDOW_MAX, Micros, SECOND, signed};
 const CELLS: usize = 128;
 /// A stream is always expected to go on for so long.
 const TAIL: Micros = 10 * SECOND;
+/// What a stream's expected output is multiplied by when it turns out too small: it was twice a mean that no longer holds.
+const OUTGROWS: u64 = 4;
 /// Amounts per second are kept in parts of this, so that many slow streams do not round to nothing.
 const PARTS: i64 = 1 << 16;
 /// The largest output that one ramp carries: 2^26 llm_tokens.
@@ -112,8 +114,8 @@ impl Stream {
         if output <= self.expected || self.expected >= self.cap {
             return (output, None);
         }
-        self.expected =
-            self.cap.min(self.expected.saturating_mul(2).max(output.saturating_add(TAIL / self.pace)));
+        let grown = self.expected.saturating_mul(OUTGROWS).max(output.saturating_add(TAIL / self.pace));
+        self.expected = grown.min(self.cap);
         (output, Some(self.expected))
     }
 

@@ -128,7 +128,7 @@ async fn a_stream_that_outgrows_its_forecast_is_learned_from_while_it_streams() 
     body["max_tokens"] = json!(4_000);
     let mut response = world.open_stream("/v1/chat/completions", &body).await;
     let mut seen = 0;
-    // The first guess is 500; past it the forecast is doubled, and the next call hears of it.
+    // The first guess is 500; past it four times as much is expected, and the next call hears of it.
     while seen < 600 {
         response.body_mut().frame().await.unwrap().unwrap();
         seen += 1;
@@ -136,7 +136,7 @@ async fn a_stream_that_outgrows_its_forecast_is_learned_from_while_it_streams() 
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     loop {
         let expected = expected(&world).await;
-        if expected >= 1_000 {
+        if expected >= 2_000 {
             break;
         }
         assert!(tokio::time::Instant::now() < deadline, "still {expected} are expected");

@@ -98,6 +98,16 @@ struct World {
 }
 
 impl World {
+    fn new() -> Self {
+        Self {
+            book: Book::new(),
+            log: Follower::default(),
+            share: Share::new(ACCOUNT, 60, START),
+            live: Vec::new(),
+            now: START,
+        }
+    }
+
     fn admit(&mut self, id: u128, truth: &Truth) {
         self.now = truth.comes;
         let cmd = reserve(id, truth.planned, truth.expected);
@@ -160,13 +170,7 @@ proptest! {
             truth.buffered &= !streamed;
         }
         truths.sort_by_key(|truth| truth.comes);
-        let mut world = World {
-            book: Book::new(),
-            log: Follower::default(),
-            share: Share::new(ACCOUNT, 60, START),
-            live: Vec::new(),
-            now: START,
-        };
+        let mut world = World::new();
         let mut due = START;
         for (id, truth) in (1..).zip(&truths) {
             while due < truth.comes {
@@ -242,13 +246,7 @@ fn a_batch_comes_again_until_it_is_acknowledged() {
 #[test]
 fn a_share_made_anew_is_not_taken_for_a_repeat() {
     let profile = Profile { ttft: 0, pace: 10_000 };
-    let mut world = World {
-        book: Book::new(),
-        log: Follower::default(),
-        share: Share::new(ACCOUNT, 60, START),
-        live: Vec::new(),
-        now: START,
-    };
+    let mut world = World::new();
     // Calls that fail leave nothing, so the share is forgotten between them; the account remembers its gateway.
     for id in 1..=3 {
         let comes = START + u64::try_from(id).unwrap() * 10 * SECOND;
@@ -324,12 +322,21 @@ fn a_stream_that_stalls_keeps_a_short_tail_and_one_without_a_token_its_plan() {
 }
 
 #[test]
-fn what_outgrows_its_estimate_doubles_it_up_to_the_cap() {
+fn what_outgrows_its_estimate_is_expected_to_be_four_times_that_up_to_the_cap() {
     let profile = Profile { ttft: 0, pace: 20_000 };
-    let mut stream = Stream::admitted(START, profile, 100, 600);
     let first = START;
+    // 150 in 3 s, so 500 more in ten seconds.
+    for (expected, cap, grown) in [(100, 4_000, 650), (149, 4_000, 650), (150, 4_000, 150), (100, 600, 600)] {
+        let mut stream = Stream::admitted(START, profile, expected, cap);
+        let told = stream.flush(START + 3 * SECOND, Seen::Output { output: 150, first });
+        assert_eq!(told.outgrown, (grown != expected).then_some(grown), "{expected} of {cap} at most");
+    }
+    // 1,001 in 20 s, so 500 more in ten seconds, are less than four times 1,000.
+    let mut stream = Stream::admitted(START, profile, 1_000, 10_000);
+    let told = stream.flush(START + 20 * SECOND, Seen::Output { output: 1_001, first });
+    assert_eq!((told.outgrown, told.coming.output), (Some(4_000), 2_999));
+    let mut stream = Stream::admitted(START, profile, 100, 600);
     let told = stream.flush(START + 3 * SECOND, Seen::Output { output: 150, first });
-    // 150 in 3 s: 500 more in ten seconds are more than twice 100.
     assert_eq!((told.outgrown, told.coming.output), (Some(600), 450));
     let told = stream.flush(START + 13 * SECOND, Seen::Output { output: 650, first });
     assert_eq!((told.outgrown, told.coming.output), (None, 0), "above the cap nothing is expected");

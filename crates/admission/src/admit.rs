@@ -16,6 +16,7 @@ use tollbook_engine::{
 };
 use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReleaseWhy, ReservationId, Reserve};
 use tollbook_policy::PeriodTable;
+use tollbook_pricing::Task;
 use tollbook_store::{Hold, Side};
 use tollbook_telemetry::{Metrics, labels};
 use tollbook_wire::Request;
@@ -73,6 +74,8 @@ pub struct Asking<'a> {
     pub body: &'a [u8],
     pub service: Option<&'a str>,
     pub user: Option<&'a str>,
+    /// Calls of one task share an estimator, apart from the key's other calls.
+    pub task: Option<Task>,
     pub request_id: &'a Arc<str>,
     pub way: Way<'a>,
 }
@@ -325,7 +328,7 @@ impl Admission {
         let bound = self.bind(&asking)?;
         let mut estimate = match asking.way {
             Way::Free(_) => Estimate::free(&bound),
-            Way::Surface | Way::Passed => estimate::of(&bound, asking.request, self.now_s()),
+            Way::Surface | Way::Passed => estimate::of(&bound, asking.request, asking.task, self.now_s()),
         };
         if bound.counts_always() {
             self.count_exactly(&bound, &mut estimate, &asking).await;

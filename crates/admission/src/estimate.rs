@@ -7,7 +7,7 @@ use tollbook_engine::Engine;
 use tollbook_ledger::{AccountId, Estimator, Leg, Measure, OnExpiry, Shape};
 use tollbook_policy::{Binding, PeriodTable};
 use tollbook_pricing::{
-    Asked, Demand, InputCount, Kinds, Learned, LegsError, Output, count_exact, count_learned, needs_cap,
+    Asked, Demand, InputCount, Kinds, Learned, LegsError, Output, Task, count_exact, count_learned, needs_cap,
 };
 use tollbook_store::{EntryBody, Hold, Lapse, Line, Side};
 use tollbook_wire::Request;
@@ -23,13 +23,15 @@ use crate::verb;
 pub(crate) struct Estimate {
     pub(crate) demand: Demand,
     pub(crate) counted: Counted,
+    /// Whose estimators are asked.
+    task: Option<Task>,
 }
 
 /// Counts the input by byte classes and the learned ratios, and takes the caps together.
-pub(crate) fn of(bound: &Bound, request: &Request<'_>, now: u64) -> Estimate {
+pub(crate) fn of(bound: &Bound, request: &Request<'_>, task: Option<Task>, now: u64) -> Estimate {
     let learned = bound.learned(now);
     let input = count_learned(&request.content, bound.facts(), &learned);
-    Estimate { demand: demand(bound, request, input, &learned), counted: Counted::Learned }
+    Estimate { demand: demand(bound, request, input, &learned), counted: Counted::Learned, task }
 }
 
 fn demand(bound: &Bound, request: &Request<'_>, input: InputCount, learned: &Learned) -> Demand {
@@ -43,7 +45,7 @@ impl Estimate {
         let asked = Asked { choices: 1, ..Asked::default() };
         let input = InputCount { llm_tokens: 0, built_in: Kinds::default(), images: 0, exact: true };
         let demand = Demand::new(&asked, input, bound.facts(), &Learned::default(), false);
-        Self { demand: demand.free(), counted: Counted::Exact }
+        Self { demand: demand.free(), counted: Counted::Exact, task: None }
     }
 
     /// llm_tokens of the input.
@@ -83,7 +85,8 @@ impl Estimate {
 
     /// The tenant side's legs.
     pub(crate) fn legs(&self, bound: &Bound, periods: &PeriodTable) -> Result<Vec<Leg>, Refused> {
-        self.legs_of(bound, &bound.tenant, Output::Estimated(bound.estimators), periods)
+        let estimators = bound.estimators.of_task(self.task);
+        self.legs_of(bound, &bound.tenant, Output::Estimated(estimators), periods)
     }
 
     /// The pool side's legs; the pool takes the expected output from the tenant's receipt.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tollbook_ledger::{AccountId, Micros, Shape};
 use tollbook_policy::{Binding, BoundAccount, Strictness};
-use tollbook_pricing::Learned;
+use tollbook_pricing::{Learned, Task};
 use tollbook_telemetry::labels::Verb;
 use tollbook_wire::Request;
 
@@ -102,6 +102,7 @@ impl Admission {
         model: &str,
         service: Option<&str>,
         user: Option<&str>,
+        task: Option<Task>,
         request: Option<(&Request<'_>, &[u8])>,
     ) -> Result<Explanation, Refused> {
         let bound = self.bindings.get(principal, model, service, user, self.now_s())?;
@@ -113,7 +114,7 @@ impl Admission {
         }
         request.map_or(Ok(()), |(request, _)| bound.check_tools(request))?;
         let mut lines = self.lines(&bound, &bound.tenant, false).await?;
-        let mut estimate = request.map(|(request, _)| estimate::of(&bound, request, self.now_s()));
+        let mut estimate = request.map(|(request, _)| estimate::of(&bound, request, task, self.now_s()));
         if let (Some(estimate), Some(text)) = (&mut estimate, request)
             && self.would_count(&bound, estimate, &lines)?
         {

@@ -19,6 +19,7 @@ use crate::encoding::{self, Decoder};
 use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
 use crate::intake::{IntakeError, Taken};
+use crate::naming::Named;
 use crate::open::OpenStream;
 use crate::outgoing::Outgoing;
 use crate::pass_body::{PassBody, PassOf};
@@ -136,30 +137,16 @@ async fn admit(
         principal,
         trace: trace.cloned(),
     };
-    let service = named(&head.headers, "x-tollbook-service")?;
-    let user = named(&head.headers, "x-tollbook-user")?;
+    let named = Named::of(&head.headers)?;
     let query = headers::query_for_upstream(head.uri.query());
     if call.taken.bytes.len() > DECODE_INLINE_MAX {
         let runtime = tokio::runtime::Handle::current();
-        let work = move || runtime.block_on(call.decode_and_admit(head.headers, query, service, user));
+        let work = move || runtime.block_on(call.decode_and_admit(head.headers, query, named));
         return tokio::task::spawn_blocking(work)
             .await
             .map_err(|_| Problem::refused(tollbook_admission::Refused::Internal, dialect, 0))?;
     }
-    call.decode_and_admit(head.headers, query, service, user).await
-}
-
-/// A subject a client may name in a header.
-pub(crate) fn named(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Problem> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(Problem::invalid(format!("the header {name} occurs twice")).code("invalid_subject"));
-    }
-    match value.to_str() {
-        Ok(text) if !text.trim().is_empty() => Ok(Some(text.trim().to_owned())),
-        _ => Err(Problem::invalid(format!("the header {name} cannot be read")).code("invalid_subject")),
-    }
+    call.decode_and_admit(head.headers, query, named).await
 }
 
 pub(crate) fn intake(error: &IntakeError, plane: &Plane) -> Problem {
@@ -203,8 +190,7 @@ impl Call {
         self,
         headers: HeaderMap,
         query: Option<String>,
-        service: Option<String>,
-        user: Option<String>,
+        named: Named,
     ) -> Result<Admitted, Problem> {
         let body = &self.taken.bytes;
         let request =
@@ -221,8 +207,9 @@ impl Call {
             principal: &self.principal,
             request: &request,
             body,
-            service: service.as_deref(),
-            user: user.as_deref(),
+            service: named.service.as_deref(),
+            user: named.user.as_deref(),
+            task: named.task,
             request_id: &self.request_id,
             way: tollbook_admission::Way::Surface,
         };

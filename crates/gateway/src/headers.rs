@@ -213,6 +213,7 @@ mod tests {
             ("api-key", "k"),
             ("cookie", "a=k"),
             ("x-tollbook-service", "chat"),
+            ("x-tollbook-task", "titles"),
             ("anthropic-version", "2023-06-01"),
         ]);
         let out = for_upstream(&client);

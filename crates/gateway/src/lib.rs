@@ -22,6 +22,7 @@ mod http2;
 mod intake;
 mod limits;
 mod listen;
+mod naming;
 mod open;
 mod outgoing;
 mod pace;

@@ -23,6 +23,7 @@ use crate::figures;
 use crate::gateway::Gateway;
 use crate::headers::{self, Shown};
 use crate::intake::IntakeError;
+use crate::naming::Named;
 use crate::outgoing::{Outgoing, Sent};
 use crate::pass_body::{PassBody, PassOf};
 use crate::passes::{self, Kind, Pass};
@@ -246,11 +247,10 @@ impl Passage<'_> {
         headers: &HeaderMap,
         way: Way<'_>,
     ) -> Result<Admitted, Problem> {
-        let service = call::named(headers, "x-tollbook-service")?;
-        let user = call::named(headers, "x-tollbook-user")?;
-        let (service, user) = (service.as_deref(), user.as_deref());
+        let named = Named::of(headers)?;
+        let (service, user, task) = (named.service.as_deref(), named.user.as_deref(), named.task);
         let (principal, request_id) = (&self.caller, self.request_id);
-        let asking = Asking { principal, request, body, service, user, request_id, way };
+        let asking = Asking { principal, request, body, service, user, task, request_id, way };
         let admitted = self.gateway.admission.admit(asking).await;
         admitted.map_err(|refused| Problem::refused(refused, self.pass.dialect, self.gateway.jitter()))
     }

@@ -21,6 +21,29 @@ pub enum LegsError {
     TooLarge(LimitId),
 }
 
+/// A kind of calls, as the client names it: they have estimators of their own beside the key's other calls. A tag stands for
+/// one of [`Task::KINDS`] by its digest, so a client that sends a new one with every call makes nothing grow without end;
+/// two tags that meet in one learn together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Task(u8);
+
+impl Task {
+    /// Longest tag.
+    pub const TAG_MAX: usize = 64;
+    /// Kinds of calls that a key and model have at most.
+    pub const KINDS: u16 = 256;
+
+    /// `None`: a tag is 1 to [`Task::TAG_MAX`] ASCII letters, digits, `-`, `_`, `.`, `:` and `/`.
+    pub fn new(tag: &str) -> Option<Self> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
+        let fits = (1..=Self::TAG_MAX).contains(&tag.len()) && tag.bytes().all(is_plain);
+        fits.then(|| {
+            let [first, ..] = *blake3::hash(tag.as_bytes()).as_bytes();
+            Self(first)
+        })
+    }
+}
+
 /// Where the estimators of a call live: its own, and its model's for when that is young.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EstimatorIds {
@@ -31,15 +54,13 @@ pub struct EstimatorIds {
 impl EstimatorIds {
     /// Of a key (by its subject) and a model. Cache it with the binding.
     pub fn new(key: SubjectId, model: &str) -> Self {
-        let digest = |kind: u8, key: u64| {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(b"tollbook estimator 1").update(&[kind]).update(&key.to_le_bytes());
-            hasher.update(model.as_bytes());
-            let mut first = [0; 8];
-            hasher.finalize_xof().fill(&mut first);
-            EstimatorId(u64::from_le_bytes(first))
-        };
-        Self { own: digest(1, key.0), prior: digest(2, 0) }
+        Self { own: digest(1, key.0, model.as_bytes()), prior: digest(2, 0, model.as_bytes()) }
+    }
+
+    /// Of the calls of one task; its model's prior is that of all tasks.
+    pub fn of_task(self, task: Option<Task>) -> Self {
+        let own = task.map_or(self.own, |Task(kind)| digest(3, self.own.0, &[kind]));
+        Self { own, ..self }
     }
 
     /// Each kind keeps a state of its own.
@@ -53,6 +74,14 @@ impl EstimatorIds {
         let of = |id: EstimatorId| EstimatorId(id.0 ^ apart);
         Estimator::Learned { kind, own: of(self.own), prior: of(self.prior), first: demand.first_output }
     }
+}
+
+fn digest(kind: u8, of: u64, name: &[u8]) -> EstimatorId {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"tollbook estimator 1").update(&[kind]).update(&of.to_le_bytes()).update(name);
+    let mut first = [0; 8];
+    hasher.finalize_xof().fill(&mut first);
+    EstimatorId(u64::from_le_bytes(first))
 }
 
 /// Where the expected output comes from.

@@ -34,7 +34,7 @@ pub use family::{Family, guess};
 pub use file::{TOKENIZER_BYTES_MAX, Tokenizer, TokenizerError};
 pub use framing::{Framing, framing};
 pub use learned::{HIDDEN_MAX, Learned, RATIO_MAX, RATIO_MIN, WEIGHT_MAX};
-pub use legs::{EstimatorIds, LegsError, Output, legs};
+pub use legs::{EstimatorIds, LegsError, Output, Task, legs};
 pub use media::{IMAGE_DEFAULT, ImageRule, PatchRule};
 pub use parts::Parts;
 pub use price::{

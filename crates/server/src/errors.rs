@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 27] = [
+const ERRORS: [ErrorDoc; 28] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -41,6 +41,7 @@ const ERRORS: [ErrorDoc; 27] = [
         ErrorKind::InvalidRequest,
         "The service or end user that a header names cannot be one.",
     ),
+    doc("invalid_task", ErrorKind::InvalidRequest, "The header `x-tollbook-task` is no task's tag."),
     doc(
         "request_too_large",
         ErrorKind::TooLarge,

@@ -1,16 +1,36 @@
 //! What `explain` shows of a call is what the door would hold for it.
 
-use tollbook_admission::{Ending, Explanation, Outcome, Settings};
+use tollbook_admission::{Ending, Explanation, Outcome, Settings, Task};
 use tollbook_policy::{EstimatorChoice, Hold, LimitDraft, Measure};
 use tollbook_wire::Surface;
 
 use crate::world::{API_KEY, World, daily};
 
 async fn explained(world: &World) -> Explanation {
+    explained_of(world, None).await
+}
+
+async fn explained_of(world: &World, task: Option<Task>) -> Explanation {
     let body = r#"{"model":"gpt","max_tokens":2000,"messages":[{"role":"user","content":"hello"}]}"#;
     let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
     let principal = world.admission.identify(API_KEY).unwrap();
-    world.admission.explain(&principal, "gpt", None, None, Some((&request, body.as_bytes()))).await.unwrap()
+    world
+        .admission
+        .explain(&principal, "gpt", None, None, task, Some((&request, body.as_bytes())))
+        .await
+        .unwrap()
+}
+
+fn wrote(output: u64) -> Outcome {
+    let usage = tollbook_wire::Usage {
+        input: 10,
+        output,
+        complete: true,
+        input_reported: true,
+        output_reported: true,
+        ..Default::default()
+    };
+    Outcome { usage: Some(usage), output_seen: true, ..Outcome::bare(Ending::Complete) }
 }
 
 fn expected(measure: Measure, ceiling: i128, estimator: EstimatorChoice) -> LimitDraft {
@@ -46,22 +66,37 @@ async fn the_demand_shown_is_the_learned_one() {
     let world = World::start(limits, Settings::default(), None).await;
     let mut admitted = world.admit(false).await.unwrap();
     admitted.ticket.sending();
-    let usage = tollbook_wire::Usage {
-        input: 10,
-        output: 90,
-        complete: true,
-        input_reported: true,
-        output_reported: true,
-        ..Default::default()
-    };
-    let outcome = Outcome { usage: Some(usage), output_seen: true, ..Outcome::bare(Ending::Complete) };
-    admitted.ticket.end(&outcome);
+    admitted.ticket.end(&wrote(90));
     let shown = explained(&world).await;
     assert_eq!(shown.lines[0].demand, Some(180), "twice the mean");
     let held = world.balance(0).await.1;
     let admitted = world.admit(false).await.unwrap();
     assert_eq!(world.balance(0).await.1 - held, 180);
     drop(admitted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_task_learns_by_itself_over_the_models_prior() {
+    let limits = vec![expected(Measure::OutputTokens, 1_000_000, EstimatorChoice::Ema)];
+    let world = World::start(limits, Settings::default(), None).await;
+    for (tag, output) in [("titles", 5), ("essays", 900), ("titles", 5), ("essays", 900)] {
+        let mut admitted = world.admit_task(tag).await.unwrap();
+        admitted.ticket.sending();
+        admitted.ticket.end(&wrote(output));
+        explained(&world).await;
+    }
+    for (tag, output) in [("titles", 10), ("essays", 1_800)] {
+        let shown = explained_of(&world, Task::new(tag)).await;
+        assert_eq!(shown.lines[0].demand, Some(output), "{tag}");
+        let held = world.balance(0).await.1;
+        let admitted = world.admit_task(tag).await.unwrap();
+        assert_eq!(u64::try_from(world.balance(0).await.1 - held), Ok(output), "{tag}");
+        drop(admitted);
+    }
+    // 5, then by 0.3 towards 900, 5 and 900: of the model, for a task and for a key that are new.
+    let prior = Some(810);
+    assert_eq!(explained_of(&world, Task::new("other")).await.lines[0].demand, prior);
+    assert_eq!(explained(&world).await.lines[0].demand, prior);
 }
 
 #[tokio::test(start_paused = true)]

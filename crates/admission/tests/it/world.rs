@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollbook_admission::{
     Admission, Admitted, ApiKeyHash, Asking, Counting, Explanation, ModelPlan, Refused, Settings, Snapshot,
-    Target,
+    Target, Task,
 };
 use tollbook_engine::ledger::{LimitId, Micros};
 use tollbook_engine::{Cursor, Engine, JournalRecord};
@@ -130,14 +130,19 @@ impl World {
     }
 
     pub(crate) async fn admit(&self, stream: bool) -> Result<Admitted, Refused> {
-        self.admit_call(stream, "hello").await
+        self.admit_call(stream, "hello", None).await
+    }
+
+    /// A call of a task.
+    pub(crate) async fn admit_task(&self, tag: &str) -> Result<Admitted, Refused> {
+        self.admit_call(false, "hello", Task::new(tag)).await
     }
 
     pub(crate) async fn admit_text(&self, text: &str) -> Result<Admitted, Refused> {
-        self.admit_call(false, text).await
+        self.admit_call(false, text, None).await
     }
 
-    async fn admit_call(&self, stream: bool, text: &str) -> Result<Admitted, Refused> {
+    async fn admit_call(&self, stream: bool, text: &str, task: Option<Task>) -> Result<Admitted, Refused> {
         let body = format!(
             r#"{{"model":"gpt","stream":{stream},"max_tokens":2000,"messages":[{{"role":"user","content":"{text}"}}]}}"#
         );
@@ -150,6 +155,7 @@ impl World {
             body: body.as_bytes(),
             service: None,
             user: None,
+            task,
             request_id: &request_id,
             way: tollbook_admission::Way::Surface,
         };
@@ -164,7 +170,7 @@ impl World {
         let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
         let principal = self.admission.identify(API_KEY).unwrap();
         let asked = Some((&request, body.as_bytes()));
-        self.admission.explain(&principal, "gpt", None, None, asked).await.unwrap()
+        self.admission.explain(&principal, "gpt", None, None, None, asked).await.unwrap()
     }
 
     /// Calls whose input was counted in one way.

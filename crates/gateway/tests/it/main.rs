@@ -35,6 +35,7 @@ mod prompt;
 mod ready;
 mod res;
 mod smoke;
+mod task;
 mod trace;
 mod transcripts;
 mod transport;

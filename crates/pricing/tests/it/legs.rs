@@ -8,8 +8,8 @@ use tollbook_ledger::{AMOUNT_MAX, Estimator, EstimatorKind, Leg, SubjectId};
 use tollbook_policy::{Booking, EstimatorChoice, LimitDraft, Measure, Meter, MeterPair, Strictness};
 use tollbook_pricing::{
     Asked, Demand, EstimatorIds, FACT_MAX, FIRST_OUTPUT, Family, InputCount, Learned, LegsError, ModelFacts,
-    OUTPUT_DEFAULT, Output, Price, PriceDraft, RatesDraft, WEB_SEARCHES_MAX, WEB_SEARCHES_WORST, actuals,
-    legs, needs_cap,
+    OUTPUT_DEFAULT, Output, Price, PriceDraft, RatesDraft, Task, WEB_SEARCHES_MAX, WEB_SEARCHES_WORST,
+    actuals, legs, needs_cap,
 };
 use tollbook_wire::Usage;
 
@@ -261,6 +261,34 @@ fn estimators_are_told_apart() {
     assert_ne!(ids(0, "a").own, ids(0, "a").prior);
     assert_eq!(ids(1, "a").prior, ids(2, "a").prior);
     assert_ne!(ids(1, "a").prior, ids(1, "b").prior);
+}
+
+#[test]
+fn a_task_has_an_estimator_of_its_own_and_the_models_prior() {
+    let task = |tag: &str| Task::new(tag).unwrap();
+    let key = EstimatorIds::new(SubjectId(7), "base");
+    assert_eq!(key.of_task(None), key);
+    let (sums, titles) = (key.of_task(Some(task("sums"))), key.of_task(Some(task("titles"))));
+    assert_eq!(BTreeSet::from([key.own, sums.own, titles.own]).len(), 3);
+    assert_eq!((sums.prior, titles.prior), (key.prior, key.prior));
+    assert_eq!(sums, key.of_task(Some(task("sums"))));
+    let other = EstimatorIds::new(SubjectId(8), "base").of_task(Some(task("sums")));
+    assert_ne!(other.own, sums.own, "another key's task of that name");
+    // However many tags a client makes up.
+    let all: BTreeSet<_> = (0..20_000).map(|n| key.of_task(Some(task(&format!("t-{n}")))).own).collect();
+    assert_eq!(all.len(), usize::from(Task::KINDS));
+}
+
+#[test]
+fn a_tag_is_short_and_plain() {
+    let longest = "x".repeat(Task::TAG_MAX);
+    for tag in ["a", "Summary-v2_eu.1", "team/chat:title", longest.as_str()] {
+        assert!(Task::new(tag).is_some(), "{tag}");
+    }
+    let longer = format!("{longest}x");
+    for tag in ["", " ", "a b", "a\n", "a\0", "größe", "a;b", "a\"", longer.as_str()] {
+        assert_eq!(Task::new(tag), None, "{tag:?}");
+    }
 }
 
 /// Bedrock: cache reads and output weigh differently at the door and at the end; the worst case covers both.

@@ -4,7 +4,9 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tollbook_admission::{CountMode, Counted, Explanation, ModelPlan, Principal, Refused, StandingLine};
+use tollbook_admission::{
+    CountMode, Counted, Explanation, ModelPlan, Principal, Refused, StandingLine, Task,
+};
 use tollbook_store::{Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
@@ -28,6 +30,8 @@ struct Question<'a> {
     surface: Option<String>,
     service: Option<String>,
     user: Option<String>,
+    /// As the header `x-tollbook-task` gives it.
+    task: Option<String>,
 }
 
 pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal> {
@@ -48,8 +52,10 @@ pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal
     let decode = |text| decode_request(surface, text).map_err(|error| bad(error.to_string()));
     let request = text.map(decode).transpose()?;
     let (service, user) = (question.service.as_deref(), question.user.as_deref());
-    let explained =
-        admin.admission.explain(&principal, &name, service, user, request.as_ref().zip(text)).await;
+    let task =
+        question.task.as_deref().map(|tag| Task::new(tag).ok_or_else(|| bad("`task` is no task's tag")));
+    let (task, asked) = (task.transpose()?, request.as_ref().zip(text));
+    let explained = admin.admission.explain(&principal, &name, service, user, task, asked).await;
     Ok(explanation(&principal, &explained.map_err(refused)?))
 }
 

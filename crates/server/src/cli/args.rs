@@ -190,6 +190,9 @@ pub struct Explain {
     /// … for this end user
     #[arg(long, requires = "key_id")]
     pub user: Option<String>,
+    /// … of this task, as the header x-tollbook-task gives it
+    #[arg(long, value_name = "TAG", requires = "key_id")]
+    pub task: Option<String>,
     /// What the journal kept of a past call
     #[arg(long, value_name = "ID", conflicts_with = "key_id")]
     pub request: Option<String>,

@@ -60,6 +60,7 @@ fn question(args: &Explain) -> Result<String, Failure> {
     }
     let mut question = json!({
         "key_id": args.key_id, "model": args.model, "service": args.service, "user": args.user,
+        "task": args.task,
     });
     let Some(path) = &args.body else { return Ok(question.to_string()) };
     let text =

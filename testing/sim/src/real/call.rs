@@ -121,6 +121,7 @@ async fn admit(gateway: &Gateway, fate: &Fate, request_id: &Arc<str>) -> Result<
         body: body.as_bytes(),
         service: None,
         user: None,
+        task: None,
         request_id,
         way: tollbook_admission::Way::Surface,
     };

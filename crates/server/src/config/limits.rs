@@ -198,7 +198,8 @@ fn estimator(
             return Some(policy::EstimatorChoice::Constant(output));
         }
         (file::EstimatorKind::Constant, None) => {
-            mistakes.add(path, "constant needs `output`");
+            let help = "write { kind: constant, output: 500 }";
+            mistakes.add_with_help(path, "constant needs `output`", help);
             return None;
         }
         (file::EstimatorKind::Ema, _) => policy::EstimatorChoice::Ema,

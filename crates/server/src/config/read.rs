@@ -120,6 +120,9 @@ fn distance(a: &str, b: &str) -> usize {
     row.last().copied().unwrap_or(0)
 }
 
+/// Objects that a word may stand for, and the field that it is.
+const WORDS: [(&str, &str); 1] = [("Estimator", "kind")];
+
 struct Reader<'a> {
     node: &'a Node,
     path: String,
@@ -184,6 +187,14 @@ impl<'a> Reader<'a> {
 
     fn inner_path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// A word in place of an object, as the one field that it stands for.
+    fn visit_word<'de, V: Visitor<'de>>(self, name: &str, visitor: V) -> Result<V::Value, Halt> {
+        let field = Field { name: name.to_owned(), place: self.node.place, value: self.node.clone() };
+        // A mistake is told at the word: nobody wrote the field.
+        let rest = vec![(&field, self.path.clone())].into_iter();
+        self.placed(visitor.visit_map(Fields { rest, current: None, sink: self.sink }))
     }
 
     fn visit_fields<'de, V: Visitor<'de>>(
@@ -280,10 +291,16 @@ impl<'de> Deserializer<'de> for Reader<'_> {
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Halt> {
+        if let (Kind::Scalar(scalar), Some((_, field))) =
+            (&self.node.kind, WORDS.iter().find(|(object, _)| *object == name))
+            && !scalar.is_null()
+        {
+            return self.visit_word(field, visitor);
+        }
         self.visit_fields(Some(fields), visitor)
     }
 

@@ -87,6 +87,18 @@ fn b223_absent_null_zero_and_negative_ceilings() {
 }
 
 #[test]
+fn a_kind_of_estimator_may_stand_as_a_word() {
+    let read = |estimator: &str| {
+        let limit = format!("measure: tokens, window: 1m, ceiling: 1, estimator: {estimator}");
+        format!("{:?}", load(&format!("{HEAD}  - {{ id: t, limits: [{{ {limit} }}] }}\n")).unwrap().snapshot)
+    };
+    for kind in ["ema", "recent_mean", "p95", "forecast", "capped"] {
+        assert_eq!(read(kind), read(&format!("{{ kind: {kind} }}")));
+    }
+    assert_ne!(read("p95"), read("ema"));
+}
+
+#[test]
 fn b223_no_ceiling_is_no_limit_and_zero_is_one() {
     let rules = |ceiling: &str| {
         let text = format!(
@@ -198,7 +210,19 @@ fn each_limit_that_cannot_be_is_refused() {
         ),
         (
             "measure: tokens, window: 1m, §estimator: { kind: constant }, ceiling: 1",
-            format!("§ {at}.estimator: constant needs `output`"),
+            format!("§ {at}.estimator: constant needs `output`; write {{ kind: constant, output: 500 }}"),
+        ),
+        (
+            "measure: tokens, window: 1m, estimator: §constant, ceiling: 1",
+            format!("§ {at}.estimator: constant needs `output`; write {{ kind: constant, output: 500 }}"),
+        ),
+        (
+            "measure: tokens, window: 1m, estimator: §p96, ceiling: 1",
+            format!("§ {at}.estimator: `p96` is not known; did you mean `p95`?"),
+        ),
+        (
+            "measure: tokens, window: 1m, estimator: §[p95], ceiling: 1",
+            format!("§ {at}.estimator: must be an object, not a list"),
         ),
         (
             "measure: tokens, period: day, hold_factor: §0.5, ceiling: 1",

@@ -1,7 +1,8 @@
 //! Limits as they are written.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
+use serde_json::json;
 
 use crate::config::values::{Decimal, Span};
 
@@ -214,15 +215,22 @@ pub struct MeterWeights {
     pub audio_output: Option<Decimal>,
 }
 
-/// Where the expected output comes from.
+/// Where the expected output comes from. The kind alone may stand for it, where it needs nothing else: `estimator: p95`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = or_kind)]
 pub struct Estimator {
     /// The way it is found.
     pub kind: EstimatorKind,
-    /// For `constant`: that many llm_tokens. For `ema`: what the first calls are expected to use.
+    /// For `constant` alone: that many llm_tokens.
     #[serde(default)]
     pub output: Option<u64>,
+}
+
+/// An editor takes the kinds that need nothing else as words.
+fn or_kind(schema: &mut Schema) {
+    schema.insert("type".to_owned(), json!(["object", "string"]));
+    schema.insert("pattern".to_owned(), json!("^(ema|recent_mean|p95|forecast|capped)$"));
 }
 
 /// The way the expected output is found.

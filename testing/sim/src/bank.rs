@@ -3,14 +3,15 @@
 //! Invariants: verbs run one after the other; after each of them the balances of its shard are compared with the books.
 //! When something differs the bank keeps the first finding and takes no further verb, so the run comes to its end.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
-use tollbook_engine::ledger::{AccountId, Expired, Micros, Renewed, Settled};
+use tollbook_engine::ledger::{AccountId, Expired, Micros, Progress, Renewed, Settled};
 use tollbook_engine::{
     AdjustCall, Balance, Cursor, DueHold, Engine, EngineError, ErrorKind, ExpireCall, JournalRecord,
-    RebookCall, ReleaseCall, RenewCall, Reply, ReserveCall, SettleCall, Shard, Verdict,
+    ProgressCall, RebookCall, ReleaseCall, RenewCall, Reply, ReserveCall, SettleCall, Shard, Verdict,
 };
 use tollbook_engine_memory::{Clock, MemoryEngine, Options};
 use tollbook_engine_suite::wait;
@@ -249,6 +250,38 @@ impl Bank {
             }
         }
         Ok(all)
+    }
+
+    /// Batches of which only the engine knows whether they are new go one by one, so that its count of repeated ones tells.
+    pub(crate) fn progress(&self, call: &ProgressCall) -> Outcome<()> {
+        let (part, moment) = (self.part(call.shard), self.clock.moment());
+        if !self.auditor(|auditor| auditor.is_in_doubt(part, call, moment)) {
+            return self.progress_of(call);
+        }
+        let alone = |batch: &Progress| ProgressCall { shard: call.shard, batches: vec![batch.clone()] };
+        let mut last = self.now();
+        for batch in &call.batches {
+            last = self.progress_of(&alone(batch));
+            if last.is_err() {
+                break;
+            }
+        }
+        last
+    }
+
+    fn progress_of(&self, call: &ProgressCall) -> Outcome<()> {
+        let repeated = Cell::new(0);
+        self.verb(
+            call.shard,
+            call,
+            |engine| {
+                let before = engine.stats().alarms.progress_repeated;
+                let got = wait(engine.progress(call));
+                repeated.set(engine.stats().alarms.progress_repeated - before);
+                got
+            },
+            |auditor, part, got| auditor.progress(part, call, got, repeated.get()),
+        )
     }
 
     pub(crate) fn settle(&self, call: &SettleCall) -> Outcome<Settled> {

@@ -1,8 +1,8 @@
 //! Verbs in few words, for the trace of a failure.
 
-use tollbook_engine::ledger::{AccountId, Leg, Limit, ReservationId};
+use tollbook_engine::ledger::{AccountId, Leg, Limit, Progress, ReservationId};
 use tollbook_engine::{
-    AdjustCall, Claim, ExpireCall, RebookCall, ReleaseCall, RenewCall, ReserveCall, SettleCall,
+    AdjustCall, Claim, ExpireCall, ProgressCall, RebookCall, ReleaseCall, RenewCall, ReserveCall, SettleCall,
 };
 
 /// What a line of the trace says of a call.
@@ -33,6 +33,21 @@ impl Brief for RebookCall {
 impl Brief for RenewCall {
     fn brief(&self) -> String {
         format!("renew {} sent {} output {:?}", name(self.claim), self.sent, self.output_expected)
+    }
+}
+
+impl Brief for ProgressCall {
+    fn brief(&self) -> String {
+        let batch = |batch: &Progress| {
+            let deltas = batch.deltas.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+            format!(
+                "{} of {:04x} from {}: {deltas}",
+                account(batch.account),
+                batch.gateway & 0xffff,
+                batch.base_second
+            )
+        };
+        format!("progress {}", self.batches.iter().map(batch).collect::<Vec<_>>().join("; "))
     }
 }
 

@@ -12,7 +12,9 @@ use tollbook_engine::{
 use tollbook_engine_suite::random::Random;
 
 use crate::config::{Config, Demand};
-use crate::gateway::{Asked, DEADLINE, Gateway, Live, Posting, RENEWED_LIFE, RESERVE_DEADLINE, reserve_call};
+use crate::gateway::{
+    Asked, DEADLINE, Gateway, Live, Posting, RENEWED_LIFE, RESERVE_DEADLINE, profile, reserve_call,
+};
 
 /// Smallest step by which a watched hold grows, in llm_tokens.
 const STEP: u64 = 64;
@@ -169,6 +171,7 @@ async fn door(gateway: &Arc<Gateway>, fate: Fate) -> Option<Open> {
         allowance,
         attempts: 0,
     };
+    open.follow();
     match open.reserve_pool(fate.pool, 0).await {
         Asked::Admitted(receipt) => open.set_pool(Some((receipt, fate.pool))),
         Asked::Nothing => {}
@@ -206,6 +209,13 @@ fn allowance(config: &Config, receipt: &Receipt) -> Option<u64> {
 }
 
 impl Open {
+    /// The tenant's accounts have the call's plan: from now on its stream is told of.
+    fn follow(&self) {
+        let legs = legs(&self.config, self.fate, Side::Tenant, &self.demand, self.tenant.receipt.now);
+        let profile = profile(self.tenant.receipt.id);
+        self.gateway.plans(|plans| plans.admitted(&self.tenant, &legs, profile, &self.live));
+    }
+
     async fn reserve_pool(&self, pool: usize, attempt: u16) -> Asked {
         let side = Side::Pool(pool);
         let shard = self.config.pools[pool].shard;
@@ -290,6 +300,8 @@ impl Open {
     fn fell_back(&mut self, tenant: Receipt, pool: Option<(Receipt, usize)>) {
         self.allowance = allowance(&self.config, &tenant);
         self.tenant = tenant;
+        self.gateway.plans(|plans| plans.left(&self.live));
+        self.follow();
         let old = std::mem::replace(&mut self.pool, pool);
         self.tell_claims();
         if let Some((receipt, _)) = old {
@@ -307,6 +319,7 @@ impl Open {
             return self.release_all(ReleaseWhy::Failed);
         }
         let began = Instant::now();
+        self.live.first.store(self.gateway.now(), Ordering::Relaxed);
         let mut output = 0;
         let mut is_refused = false;
         while began.elapsed() < fate.stream && !self.gateway.is_stopping.load(Ordering::Relaxed) {
@@ -315,6 +328,7 @@ impl Open {
             let done = began.elapsed().as_millis().min(fate.stream.as_millis());
             let part = u128::from(fate.output) * done / fate.stream.as_millis().max(1);
             output = u64::try_from(part).unwrap_or(u64::MAX);
+            self.live.output.store(output, Ordering::Relaxed);
             if fate.says_what_comes && self.allowance.is_none() {
                 self.live.growth.store(output + STEP, Ordering::Relaxed);
             }
@@ -384,29 +398,32 @@ impl Open {
     fn settle_all(&self, input: u64, output: u64, learn: Option<u64>) {
         for receipt in self.receipts() {
             let actual = self.amounts(&receipt, input, output);
-            self.settle(&receipt, actual, learn);
+            self.settle(&receipt, actual, output, learn);
         }
+        self.live.output.fetch_max(output, Ordering::Relaxed);
         self.live.has_ended.store(true, Ordering::Relaxed);
     }
 
     /// Nobody knows what it used: expected on rates, held on quotas.
     fn settle_unknown(&self) {
+        let landed = self.demand.expected.unwrap_or(0);
         for receipt in self.receipts() {
             let quota = |account| self.config.accounts.iter().any(|a| a.id == account && a.is_quota());
             let legs = receipt.receipt.legs.iter();
             let actual =
                 legs.map(|leg| if quota(leg.account) { leg.held.max(leg.expected) } else { leg.expected });
-            self.settle(&receipt, actual.collect(), None);
+            self.settle(&receipt, actual.collect(), landed, None);
         }
+        self.live.output.fetch_max(landed, Ordering::Relaxed);
         self.live.has_ended.store(true, Ordering::Relaxed);
     }
 
-    fn settle(&self, receipt: &Receipt, actual: Vec<u64>, learn: Option<u64>) {
+    fn settle(&self, receipt: &Receipt, actual: Vec<u64>, landed: u64, learn: Option<u64>) {
         self.gateway.post(Posting::Settle(SettleCall {
             claim: receipt.claim(),
             accounts: receipt.receipt.legs.iter().map(|leg| leg.account).collect(),
             actual,
-            landed: 0,
+            landed,
             learn,
             entry: entry("settled", receipt),
             age: 0,

@@ -59,6 +59,7 @@ pub(crate) enum Calendar {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Learning {
     Ema { first: u64 },
+    Forecast { first: u64 },
     Capped,
     Constant { output: u64 },
 }
@@ -109,6 +110,13 @@ impl Account {
                 prior: PRIOR,
                 first,
             },
+            Learning::Forecast { first } => Estimator::Learned {
+                kind: tollbook_engine::ledger::EstimatorKind::Forecast,
+                // Each kind has a state of its own.
+                own: EstimatorId(demand.estimator.0 | 1 << 40),
+                prior: EstimatorId(PRIOR.0 | 1 << 40),
+                first,
+            },
             Learning::Capped => Estimator::Capped,
             Learning::Constant { output } => Estimator::Constant { output },
         };
@@ -147,10 +155,16 @@ impl Account {
         self.shape == Shape::Quota
     }
 
+    /// Booked by forecast.
+    pub(crate) fn is_planned(&self) -> bool {
+        matches!(self.shape, Shape::Forecast { .. })
+    }
+
     /// A hard limit that holds the expected demand watches the stream (L9).
     pub(crate) fn is_watched(&self) -> bool {
         let mut enforced = self.limits.iter().filter(|limit| !limit.shadow);
         self.unit.1 > 0
+            && !self.is_planned()
             && self.limits.iter().any(|limit| !limit.shadow && limit.hard)
             && enforced.all(|limit| limit.hold == Hold::Expected)
     }
@@ -243,6 +257,7 @@ fn account(random: &mut Random, id: AccountId, is_pool: bool) -> Account {
     let shape = match measure {
         Measure::Concurrency => Shape::Concurrency,
         _ if is_quota => Shape::Quota,
+        _ if !is_pool && is_of_llm_tokens(measure) && random.one_in(2) => forecast(random),
         _ => rate(random),
     };
     let calendar = if is_quota { calendar(random) } else { Calendar::None };
@@ -256,6 +271,7 @@ fn account(random: &mut Random, id: AccountId, is_pool: bool) -> Account {
     let learning = match random.below(4) {
         0 => Learning::Capped,
         1 => Learning::Constant { output: 1 + random.below(80) },
+        2 if matches!(shape, Shape::Forecast { .. }) => Learning::Forecast { first: 1 + random.below(150) },
         _ => Learning::Ema { first: 1 + random.below(150) },
     };
     let refund_failed = !is_pool && random.one_in(3);
@@ -266,8 +282,20 @@ fn account(random: &mut Random, id: AccountId, is_pool: bool) -> Account {
     }
     for (at, limit) in limits.iter_mut().enumerate() {
         limit.id = LimitId(u32::try_from(id.name * 8 + at as u64).unwrap_or(0));
+        if matches!(shape, Shape::Forecast { .. }) {
+            // A worst case is held, not planned.
+            limit.hold = Hold::Expected;
+        }
     }
     Account { id, measure, shape, calendar, learning, refund_failed, unit, limits }
+}
+
+fn is_of_llm_tokens(measure: Measure) -> bool {
+    matches!(measure, Measure::Tokens | Measure::InputTokens | Measure::OutputTokens)
+}
+
+fn forecast(random: &mut Random) -> Shape {
+    Shape::Forecast { window: *random.of(&[60, 60, 60, 10, 1]), strict: random.one_in(3) }
 }
 
 /// Any n × w: the usual minute, the ledger paper's, and small ones that turn quickly.

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollbook_engine::ledger::{Leg, Micros, ReleaseWhy, ReservationId, Reserve};
+use tollbook_engine::ledger::{Leg, Micros, Profile, ReleaseWhy, ReservationId, Reserve};
 use tollbook_engine::{
     Applied, Claim, EngineError, ErrorKind, ExpireCall, Receipt, ReleaseCall, RenewCall, ReserveCall,
     SettleCall, Shard, Verdict,
 };
 
 use crate::config::{Config, S};
+use crate::plans::Plans;
 use crate::wire::Wire;
 
 /// Longest a reserve may take, and any other verb.
@@ -27,6 +28,8 @@ const DOOR_LIFE: Micros = 15 * S;
 pub(crate) const RENEWED_LIFE: Micros = 60 * S;
 /// Pause between two rounds of renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// Pause between two rounds of telling what streams did.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 /// Times a verdict is asked for at most.
 const ASKS_MAX: usize = 5;
 /// Pause before a posting is tried again.
@@ -63,6 +66,11 @@ pub(crate) struct Live {
     pub(crate) has_ended: AtomicBool,
     /// Output expected by now, to be told with the next renewal; 0: nothing new.
     pub(crate) growth: AtomicU64,
+    /// Output so far, and the engine time of the first of it; 0: none yet.
+    pub(crate) output: AtomicU64,
+    pub(crate) first: AtomicU64,
+    /// What is expected of a stream that outgrew its forecast, to be told with the next renewal; 0: nothing new.
+    pub(crate) outgrown: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -85,6 +93,7 @@ struct Mind {
     told: (Micros, Instant),
     config: Arc<Config>,
     live: Vec<Arc<Live>>,
+    plans: Plans,
     queue: VecDeque<Job>,
     under_way: usize,
 }
@@ -115,6 +124,7 @@ impl Gateway {
             told: (now, Instant::now()),
             config,
             live: Vec::new(),
+            plans: Plans::new(prefix),
             queue: VecDeque::new(),
             under_way: 0,
         };
@@ -130,6 +140,7 @@ impl Gateway {
         });
         gateway.spawn(Arc::clone(&gateway).renew_in_rounds());
         gateway.spawn(Arc::clone(&gateway).post_what_waits());
+        gateway.spawn(Arc::clone(&gateway).tell_in_rounds());
         gateway
     }
 
@@ -266,9 +277,34 @@ impl Gateway {
             is_sent: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             growth: AtomicU64::new(0),
+            output: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            outgrown: AtomicU64::new(0),
         });
         self.mind().live.push(Arc::clone(&live));
         live
+    }
+
+    /// Changes what is told of streams.
+    pub(crate) fn plans<T>(&self, change: impl FnOnce(&mut Plans) -> T) -> T {
+        change(&mut self.mind().plans)
+    }
+
+    async fn tell_in_rounds(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(TELL_EVERY).await;
+            if self.is_stalled.load(Ordering::Relaxed) {
+                continue;
+            }
+            let now = self.now();
+            for call in self.plans(|plans| plans.ask(now)) {
+                // A batch without an answer comes again.
+                if let Ok(reply) = self.wire.progress(DEADLINE, call.clone()).await {
+                    self.told(reply.now);
+                    self.plans(|plans| plans.acknowledged(&call));
+                }
+            }
+        }
     }
 
     async fn renew_in_rounds(self: Arc<Self>) {
@@ -395,13 +431,15 @@ impl Live {
         let growth = self.growth.swap(0, Ordering::Relaxed);
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let output_expected = (growth > 0).then_some(growth);
+        let outgrown = self.outgrown.swap(0, Ordering::Relaxed);
+        let outgrown = (outgrown > 0).then_some(outgrown);
         let renewal = |claim: &Claim| RenewCall {
             claim: *claim,
             subjects: Vec::new(),
             sent,
             life: RENEWED_LIFE,
             output_expected,
-            outgrown: None,
+            outgrown,
         };
         claims.iter().map(renewal).collect()
     }
@@ -409,15 +447,20 @@ impl Live {
 
 pub(crate) fn reserve_call(shard: Shard, (id, attempt): (ReservationId, u16), legs: Vec<Leg>) -> ReserveCall {
     let context = format!("context {id} {attempt}").into_bytes();
-    let reserve = Reserve {
-        id,
-        attempt,
-        life: DOOR_LIFE,
-        profile: tollbook_engine::ledger::Profile::default(),
-        legs,
-        context,
-    };
+    let reserve = Reserve { id, attempt, life: DOOR_LIFE, profile: profile(id), legs, context };
     ReserveCall { shard, reserve, class: 0, waiting: false }
+}
+
+/// Ids so far apart have the same profile.
+pub(crate) const PROFILES: u128 = 12;
+
+/// How a call is expected to stream: by its id, so that a repeat says the same.
+pub(crate) fn profile(ReservationId(id): ReservationId) -> Profile {
+    let of = |from: &[Micros], id: u128| {
+        let at = usize::try_from(id % from.len() as u128).unwrap_or(0);
+        from.get(at).copied().unwrap_or(0)
+    };
+    Profile { ttft: of(&[300_000, 0, 1_500_000], id), pace: of(&[30_000, 2_000, 400_000, 30_000], id / 3) }
 }
 
 pub(crate) fn micros(span: Duration) -> Micros {

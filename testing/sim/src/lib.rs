@@ -2,7 +2,7 @@
 //!
 //! One thread, a paused clock, one generator of choices: a seed always makes the same run. Gateways behave at the port as
 //! `tollbook-admission` does: tenant then pool, due holds expired and asked once more, renewals in rounds, a bounded
-//! settle queue, a spool that outlives them. Requests and replies are lost, late, or doubled; gateways die; the engine is
+//! settle queue, a spool that outlives them, forecast accounts told of their streams. Requests and replies are lost, late, or doubled; gateways die; the engine is
 //! killed and replays its log; its clock steps; limits change. An auditor with books of its own judges every answer.
 //! A failure names the seed, and the run is made smaller as long as it still fails.
 
@@ -23,6 +23,7 @@ mod config;
 mod gateway;
 mod jobs;
 mod knobs;
+mod plans;
 mod probe;
 mod real;
 mod seeds;

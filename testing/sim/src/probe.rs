@@ -9,8 +9,8 @@ use tollbook_engine_memory::Clock;
 use tollbook_engine_suite::random::Random;
 
 use crate::bank::Bank;
-use crate::config::{Config, Demand};
-use crate::gateway::reserve_call;
+use crate::config::{Account, Config, Demand, S};
+use crate::gateway::{PROFILES, reserve_call};
 use crate::world::World;
 
 /// Calls that are let through before a denial is given up on.
@@ -59,9 +59,12 @@ impl Probe<'_> {
         None
     }
 
-    /// Asks more than a bucket before the promised instant, and at it.
+    /// Asks more than a bucket before the promised instant, and at it. A forecast account looks at whole seconds from now:
+    /// there it is asked at the one before.
     fn wait(&mut self, wait: Wait, denial: &Denial) -> Result<(), String> {
-        let early = wait.after.saturating_sub(self.bucket() + 1);
+        let binding = self.accounts.get(denial.binding.leg).map(|at| &self.config.accounts[*at]);
+        let margin = if binding.is_some_and(Account::is_planned) { S } else { self.bucket() + 1 };
+        let early = wait.after.saturating_sub(margin);
         if early > 0 {
             self.bank.clock.step_forward(early);
             if let Some(Verdict::Admit(receipt)) = self.ask() {
@@ -88,7 +91,8 @@ impl Probe<'_> {
     }
 
     fn ask(&mut self) -> Option<Verdict> {
-        self.id += 1;
+        // Calls of the same profile, which their ids choose.
+        self.id += PROFILES;
         let now = self.bank.clock.now();
         let legs: Vec<Leg> =
             self.accounts.iter().map(|at| self.config.accounts[*at].leg(&self.demand, now)).collect();
@@ -98,11 +102,12 @@ impl Probe<'_> {
 
     fn settle(&self, receipt: &Receipt) {
         // A journal that is full leaves the hold to its expiry.
+        let legs = || receipt.receipt.legs.iter();
         drop(self.bank.settle(&SettleCall {
             claim: receipt.claim(),
-            accounts: receipt.receipt.legs.iter().map(|leg| leg.account).collect(),
-            actual: receipt.receipt.legs.iter().map(|leg| leg.held.max(1)).collect(),
-            landed: 0,
+            accounts: legs().map(|leg| leg.account).collect(),
+            actual: legs().map(|leg| if leg.held > 0 { leg.held } else { leg.expected.max(1) }).collect(),
+            landed: legs().map(|leg| leg.output).max().unwrap_or(0),
             learn: None,
             entry: b"probe".to_vec(),
             age: 0,

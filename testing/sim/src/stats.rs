@@ -44,6 +44,14 @@ stats! {
     growth_decided
     growth_short
     growth_forced
+    /// Legs on forecast accounts.
+    planned
+    inputs_corrected
+    outgrown
+    progress
+    progress_repeated
+    /// llm_tokens of batches for seconds that had left, or that would have gone below zero.
+    progress_lost
     stopped_at_limit
     rebooks
     rebooks_denied

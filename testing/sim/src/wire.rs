@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tollbook_engine::ledger::{Expired, Renewed, Settled};
 use tollbook_engine::{
-    AdjustCall, EngineError, ErrorKind, ExpireCall, RebookCall, ReleaseCall, RenewCall, ReserveCall,
-    SettleCall, Verdict,
+    AdjustCall, EngineError, ErrorKind, ExpireCall, ProgressCall, RebookCall, ReleaseCall, RenewCall,
+    ReserveCall, SettleCall, Verdict,
 };
 use tollbook_engine_suite::random::Random;
 
@@ -76,6 +76,10 @@ impl Wire {
 
     pub(crate) async fn expire(&self, deadline: Duration, calls: Vec<ExpireCall>) -> Outcome<Vec<Expired>> {
         self.carry(deadline, move |bank| bank.expire(&calls)).await
+    }
+
+    pub(crate) async fn progress(&self, deadline: Duration, call: ProgressCall) -> Outcome<()> {
+        self.carry(deadline, move |bank| bank.progress(&call)).await
     }
 
     pub(crate) async fn settle(&self, deadline: Duration, call: SettleCall) -> Outcome<Settled> {

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tollbook_engine::ledger::{AccountId, End, EstimatorId, Measure, Micros, Posted, ReservationId, Shape};
+use tollbook_engine::ledger::{
+    AccountId, End, EstimatorId, EstimatorKind, Measure, Micros, Posted, ReservationId, Shape,
+};
 
+use super::seconds::Seconds;
 use super::window::Window;
 use crate::clock::Moment;
 
@@ -44,9 +47,16 @@ pub(crate) struct Excused {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Sides {
-    Rate { window: Window, held: i64 },
+    Rate {
+        window: Window,
+        held: i64,
+    },
     Quota(BTreeMap<u64, Period>),
-    Concurrency { held: i64 },
+    Concurrency {
+        held: i64,
+    },
+    /// Plans are no holds.
+    Forecast(Seconds),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,9 +66,6 @@ pub(crate) struct Period {
     pub(crate) held: i64,
 }
 
-/// Why the simulation has no forecast account: its auditor keeps books of holds, and a plan is no hold.
-pub(crate) const PLANS: &str = "plans are audited by the ledger's model, not here";
-
 impl Account {
     pub(crate) fn new(measure: Measure, shape: Shape, used: Moment) -> Self {
         let (sides, window) = match shape {
@@ -66,7 +73,7 @@ impl Account {
                 let window = Window::new(buckets, width, weights);
                 (Sides::Rate { window: window.clone(), held: 0 }, Some(window))
             }
-            Shape::Forecast { .. } => panic!("{PLANS}"),
+            Shape::Forecast { window, strict } => (Sides::Forecast(Seconds::new(window, strict)), None),
             Shape::Quota => (Sides::Quota(BTreeMap::new()), None),
             Shape::Concurrency => (Sides::Concurrency { held: 0 }, None),
         };
@@ -88,8 +95,10 @@ impl Account {
         matches!(self.sides, Sides::Quota(_))
     }
 
-    pub(crate) fn held(&self, place: u64) -> i64 {
+    /// What stands beside `posted`: holds, or how much fuller the fullest window to come is.
+    pub(crate) fn held(&self, now: Micros, place: u64) -> i64 {
         match &self.sides {
+            Sides::Forecast(seconds) => seconds.figures(now).1,
             Sides::Rate { held, .. } | Sides::Concurrency { held } => *held,
             Sides::Quota(periods) => periods.get(&place).map_or(0, |period| period.held),
         }
@@ -98,6 +107,7 @@ impl Account {
     pub(crate) fn posted(&self, now: Micros, place: u64) -> i64 {
         match &self.sides {
             Sides::Rate { window, .. } => window.posted(now).cast_signed(),
+            Sides::Forecast(seconds) => seconds.figures(now).0,
             Sides::Quota(periods) => periods.get(&place).map_or(0, |period| period.posted),
             Sides::Concurrency { .. } => 0,
         }
@@ -117,8 +127,17 @@ impl Account {
         }
     }
 
+    /// The seconds of a forecast account.
+    pub(crate) fn seconds(&self) -> Option<&Seconds> {
+        match &self.sides {
+            Sides::Forecast(seconds) => Some(seconds),
+            _ => None,
+        }
+    }
+
     pub(crate) fn hold(&mut self, place: u64, delta: i64) {
         match &mut self.sides {
+            Sides::Forecast(_) => {}
             Sides::Rate { held, .. } | Sides::Concurrency { held } => *held += delta,
             Sides::Quota(periods) => {
                 if let Some(period) = periods.get_mut(&place) {
@@ -128,17 +147,26 @@ impl Account {
         }
     }
 
-    /// Posts to the bucket of now, or to the period named.
+    /// Posts to the bucket of now, or to the period or the second named.
     pub(crate) fn post(&mut self, now: Micros, place: u64, amount: i64) {
         match &mut self.sides {
             Sides::Rate { window, .. } if amount < 0 => window.take_back(now, place, amount.unsigned_abs()),
             Sides::Rate { window, .. } => window.post(now, amount.unsigned_abs()),
+            Sides::Forecast(seconds) => seconds.correct(now, place, amount),
             Sides::Quota(periods) => {
                 if let Some(period) = periods.get_mut(&place) {
                     period.posted += amount;
                 }
             }
             Sides::Concurrency { .. } => {}
+        }
+    }
+
+    /// Posted, and what stands beside it.
+    pub(crate) fn figures(&self, now: Micros, place: u64) -> (i64, i64) {
+        match &self.sides {
+            Sides::Forecast(seconds) => seconds.figures(now),
+            _ => (self.posted(now, place), self.held(now, place)),
         }
     }
 
@@ -149,13 +177,14 @@ impl Account {
             Sides::Quota(periods) => {
                 periods.get(&place).map_or(0, |period| u64::try_from(period.posted).unwrap_or(0))
             }
-            Sides::Concurrency { .. } => 0,
+            Sides::Concurrency { .. } | Sides::Forecast(_) => 0,
         }
     }
 
     pub(crate) fn reset(&self, now: Micros) -> Micros {
         match &self.sides {
             Sides::Rate { window, held } => window.reset(now, *held > 0),
+            Sides::Forecast(seconds) => seconds.reset(now),
             Sides::Quota(_) => self.newest().map_or(0, |(_, period)| until(now, period.end)),
             Sides::Concurrency { .. } => 0,
         }
@@ -201,6 +230,8 @@ pub(crate) struct LiveLeg {
     pub(crate) refund_failed: bool,
     pub(crate) shadow_denied: bool,
     pub(crate) hard_ceiling: Option<u64>,
+    /// Booked by forecast: it holds nothing.
+    pub(crate) is_planned: bool,
 }
 
 impl LiveLeg {
@@ -221,12 +252,47 @@ pub(crate) fn amount(base: u64, per_output: u64, output: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     pub(crate) legs: Vec<LiveLeg>,
-    pub(crate) learners: Vec<(EstimatorId, EstimatorId)>,
+    pub(crate) learners: Vec<Learner>,
     pub(crate) admitted: Micros,
     pub(crate) sent: bool,
     pub(crate) context: Vec<u8>,
     /// Every life that was granted, and when.
     pub(crate) lives: Vec<(Moment, Micros)>,
+}
+
+/// The estimators of a call: its kind, its own and the prior.
+pub(crate) type Learner = (EstimatorKind, EstimatorId, EstimatorId);
+
+/// A moving mean × 1000, and its samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Mean {
+    pub(crate) samples: u64,
+    mean: u64,
+}
+
+impl Mean {
+    /// Twice the mean; a forecast has one before its first sample where a stream outgrew it.
+    pub(crate) fn guess(&self) -> Option<u64> {
+        (self.samples > 0 || self.mean > 0).then_some(2 * self.mean / 1000)
+    }
+
+    pub(crate) fn learn(&mut self, kind: EstimatorKind, output: u64) {
+        self.samples += 1;
+        let sample = output * 1000;
+        match kind {
+            EstimatorKind::Forecast => self.blend(output),
+            _ if self.samples == 1 => self.mean = sample,
+            _ => self.mean = (self.mean * 7 + sample * 3) / 10,
+        }
+    }
+
+    /// The sample mean while young, then a weight of a twentieth.
+    pub(crate) fn blend(&mut self, output: u64) {
+        let weight = (1024 / self.samples.max(1)).max(51).cast_signed();
+        let mean = self.mean.cast_signed();
+        let moved = mean + (((output * 1000).cast_signed() - mean) * weight).div_euclid(1024);
+        self.mean = moved.unsigned_abs();
+    }
 }
 
 /// What is remembered of a reservation that has ended.
@@ -243,7 +309,7 @@ pub(crate) struct Ended {
 #[derive(Clone, Debug)]
 pub(crate) struct Late {
     pub(crate) quotas: Vec<LateLeg>,
-    pub(crate) learners: Vec<(EstimatorId, EstimatorId)>,
+    pub(crate) learners: Vec<Learner>,
 }
 
 #[derive(Clone, Debug)]

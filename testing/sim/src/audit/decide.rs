@@ -1,11 +1,13 @@
 //! What the rules say of a reserve, from the auditor's own sums.
 
 use tollbook_engine::ledger::{
-    Estimator, Hold, Leg, Limit, Measure, Micros, OnExpiry, Periods, Reserve, Shape,
+    Estimator, Hold, Leg, Limit, Measure, Micros, OnExpiry, Periods, Profile, Reserve, Shape,
 };
 
 use super::Auditor;
-use super::books::{Account, Live, LiveLeg, PLANS, Sides, amount, until};
+use super::books::{Account, Learner, Live, LiveLeg, Mean, Sides, amount, until};
+use super::ends::input_difference;
+use super::seconds::{Flow, Seconds, spares, usable};
 
 /// Longest likely wait behind holds on an account without a window.
 const LIKELY_MAX: Micros = 60_000_000;
@@ -16,7 +18,9 @@ pub(crate) struct Planned {
     pub(crate) legs: Vec<LiveLeg>,
     pub(crate) standings: Vec<Standing>,
     pub(crate) blocks: Vec<Block>,
-    pub(crate) learners: Vec<(tollbook_engine::ledger::EstimatorId, tollbook_engine::ledger::EstimatorId)>,
+    pub(crate) learners: Vec<Learner>,
+    /// How each leg on a forecast account would land.
+    pub(crate) flows: Vec<Option<Flow>>,
 }
 
 /// An account before the leg.
@@ -66,6 +70,7 @@ pub(crate) enum Why {
 pub(crate) struct Ending<'a> {
     pub(crate) live: &'a Live,
     pub(crate) actual: Option<&'a [u64]>,
+    pub(crate) landed: u64,
 }
 
 impl Auditor {
@@ -77,17 +82,22 @@ impl Auditor {
         reserve: &Reserve,
         ending: Option<Ending<'_>>,
     ) -> Option<Planned> {
-        let mut planned =
-            Planned { legs: Vec::new(), standings: Vec::new(), blocks: Vec::new(), learners: Vec::new() };
+        let mut planned = Planned {
+            legs: Vec::new(),
+            standings: Vec::new(),
+            blocks: Vec::new(),
+            learners: Vec::new(),
+            flows: Vec::new(),
+        };
         for (index, leg) in reserve.legs.iter().enumerate() {
-            self.plan_leg(now, shard, (index, leg), ending, &mut planned)?;
+            self.plan_leg((now, reserve.profile), shard, (index, leg), ending, &mut planned)?;
         }
         Some(planned)
     }
 
     fn plan_leg(
         &self,
-        now: Micros,
+        (now, profile): (Micros, Profile),
         shard: u8,
         (index, leg): (usize, &Leg),
         ending: Option<Ending<'_>>,
@@ -103,7 +113,12 @@ impl Auditor {
         let enforced: Vec<&Limit> = leg.limits.iter().filter(|limit| !limit.shadow).collect();
         let speaking: Vec<&Limit> =
             if enforced.is_empty() { leg.limits.iter().collect() } else { enforced.clone() };
-        let output = self.output(shard, leg, &enforced, planned);
+        let is_planned = matches!(leg.shape, Shape::Forecast { .. });
+        let seconds = account.and_then(Account::seconds);
+        let headroom = spares(leg) && seconds.is_some_and(|seconds| seconds.is_busy(now));
+        let least = speaking.iter().map(|limit| limit.ceiling).min().unwrap_or(0);
+        let most = if is_planned { Some(usable(least, headroom)) } else { soft(&enforced) };
+        let output = self.output(shard, leg, most, planned);
         let expected = amount(leg.base, leg.per_output, output);
         let at_worst = speaking.iter().any(|limit| limit.hold == Hold::Worst);
         let asked = if at_worst { expected.max(leg.worst) } else { expected };
@@ -115,18 +130,31 @@ impl Auditor {
         let counts = !matches!(leg.measure, Measure::Requests | Measure::Concurrency);
         let extra = if counts { old.map_or(0, |(_, used)| used) } else { 0 };
         let posted = account.map_or(0, |account| account.posted(now, place)) + extra.cast_signed();
-        let held = account.map_or(0, |account| account.held(place))
+        let held = account.map_or(0, |account| account.held(now, place))
             - old.map_or(0, |(old, _)| old.held.cast_signed());
-        let ceiling = speaking.iter().map(|limit| limit.ceiling).min().unwrap_or(0);
-        let standing = Standing { posted, held, fresh, ceiling, enforced: !enforced.is_empty(), end };
+        let mut standing =
+            Standing { posted, held, fresh, ceiling: least, enforced: !enforced.is_empty(), end };
+        let flow = is_planned.then(|| {
+            let moved = ending.and_then(|ending| ending.moves(leg));
+            let flow = Flow::of(seconds, now, profile, (leg.base, leg.per_output), output);
+            flow.moving(moved.unwrap_or_default())
+        });
+        let mut peak = posted + held + fresh.cast_signed();
+        if let (Some(flow), Shape::Forecast { window, strict }) = (&flow, leg.shape) {
+            let new = Seconds::new(window, strict);
+            let fullest = seconds.unwrap_or(&new).fullest(now, flow);
+            standing.posted = fullest.now.cast_signed();
+            standing.held = (fullest.without - fullest.now).cast_signed();
+            peak = fullest.with.cast_signed();
+        }
         let nothing_more = is_requests && fresh == 0 && carried > 0;
         let is_free = leg.base == 0 && leg.worst == 0 && leg.per_output.min(leg.cap) == 0;
         let has_no_room = |limit: &Limit| {
-            let total = posted + held + fresh.cast_signed();
-            !nothing_more && !is_free && (total > limit.ceiling.cast_signed() || decided > limit.ceiling)
+            let most = usable(limit.ceiling, headroom).cast_signed();
+            !nothing_more && !is_free && (peak > most || decided > limit.ceiling)
         };
         for limit in enforced.iter().filter(|limit| has_no_room(limit)) {
-            let why = why(now, leg, account, &standing, (decided, extra), limit);
+            let why = why((now, flow.as_ref()), leg, account, &standing, (decided, extra), limit);
             planned.blocks.push(Block { leg: index, limit: **limit, demand: decided, why });
         }
         planned.standings.push(standing);
@@ -139,7 +167,7 @@ impl Auditor {
             cap: leg.cap,
             worst: leg.worst,
             output,
-            held: if is_requests { 0 } else { decided },
+            held: if is_requests || is_planned { 0 } else { decided },
             decided,
             within_all: decided,
             has_soft: enforced.iter().any(|limit| !limit.hard),
@@ -149,38 +177,57 @@ impl Auditor {
             refund_failed: leg.refund_failed,
             shadow_denied: leg.limits.iter().any(|limit| limit.shadow && has_no_room(limit)),
             hard_ceiling: enforced.iter().filter(|limit| limit.hard).map(|limit| limit.ceiling).min(),
+            is_planned,
         });
+        planned.flows.push(flow);
         Some(())
     }
 
-    /// Expected output: the estimator's, at most the cap, and on a soft limit what an empty window has room for (L15).
-    fn output(&self, shard: u8, leg: &Leg, enforced: &[&Limit], planned: &mut Planned) -> u64 {
+    /// Expected output: the estimator's, at most the cap, and so much that the leg asks for no more than `most` (L15).
+    fn output(&self, shard: u8, leg: &Leg, most: Option<u64>, planned: &mut Planned) -> u64 {
         let guess = match leg.estimator {
             Estimator::Capped => leg.cap,
             Estimator::Constant { output } => output,
-            Estimator::Learned { own, prior, first, .. } => {
-                if !planned.learners.contains(&(own, prior)) {
-                    planned.learners.push((own, prior));
+            Estimator::Learned { kind, own, prior, first } => {
+                if !planned.learners.contains(&(kind, own, prior)) {
+                    planned.learners.push((kind, own, prior));
                 }
                 let mean = |id| self.means.get(&(shard, id));
-                mean(own).or_else(|| mean(prior)).map_or(first, |mean| 2 * mean / 1000)
+                let own = mean(own).filter(|own| own.samples > 0).and_then(Mean::guess);
+                own.or_else(|| mean(prior)?.guess()).unwrap_or(first)
             }
         };
         let output = guess.min(leg.cap);
-        let soft = enforced.iter().filter(|limit| !limit.hard).map(|limit| limit.ceiling).min();
-        match soft {
-            Some(soft) if leg.per_output > 0 => {
-                output.min((soft * 1000).saturating_sub(leg.base) / leg.per_output)
+        match most {
+            Some(most) if leg.per_output > 0 => {
+                output.min((most * 1000).saturating_sub(leg.base) / leg.per_output)
             }
             _ => output,
         }
     }
 }
 
+impl Ending<'_> {
+    /// What the end changes in the second of the door of the leg's forecast account.
+    fn moves(&self, leg: &Leg) -> Option<(u64, i64)> {
+        let at = self.live.legs.iter().position(|old| old.account == leg.account)?;
+        let old = &self.live.legs[at];
+        Some((old.place, input_difference(old, self.actual.map(|actual| actual[at]), self.landed)))
+    }
+}
+
+/// What an empty window of a soft limit has room for.
+fn soft(enforced: &[&Limit]) -> Option<u64> {
+    enforced.iter().filter(|limit| !limit.hard).map(|limit| limit.ceiling).min()
+}
+
 /// Bucket, or start and end of the period.
 fn place(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<&LiveLeg>) -> Option<(u64, u64)> {
     match leg.shape {
-        Shape::Forecast { .. } => panic!("{PLANS}"),
+        Shape::Forecast { .. } => {
+            let seconds = account.and_then(Account::seconds);
+            Some((seconds.map_or(now / 1_000_000, |seconds| seconds.second(now)), 0))
+        }
         Shape::Concurrency => Some((0, 0)),
         Shape::Rate { width, .. } => {
             let carried = old.filter(|old| old.measure == Measure::Requests).map(|old| old.place);
@@ -212,7 +259,7 @@ fn place(now: Micros, leg: &Leg, account: Option<&Account>, old: Option<&LiveLeg
 }
 
 fn why(
-    now: Micros,
+    (now, flow): (Micros, Option<&Flow>),
     leg: &Leg,
     account: Option<&Account>,
     standing: &Standing,
@@ -223,7 +270,17 @@ fn why(
         return Why::TooLarge;
     }
     match leg.shape {
-        Shape::Forecast { .. } => panic!("{PLANS}"),
+        Shape::Forecast { window, strict } => {
+            let new = Seconds::new(window, strict);
+            let seconds = account.and_then(Account::seconds).unwrap_or(&new);
+            let longest = seconds.longest();
+            match flow.and_then(|flow| seconds.wait(now, flow, limit.ceiling, spares(leg))) {
+                None => Why::Likely { most: longest },
+                Some(after) if after > longest => Why::Counted { after: longest },
+                Some(after) if limit.count_denied => Why::Counted { after },
+                Some(after) => Why::Firm { after },
+            }
+        }
         Shape::Concurrency => Why::Likely { most: LIKELY_MAX },
         Shape::Quota => {
             let left = until(now, standing.end);

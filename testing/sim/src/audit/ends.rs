@@ -2,14 +2,14 @@
 
 use tollbook_engine::ledger::units::REMEMBER;
 use tollbook_engine::ledger::{
-    AccountId, End, EstimatorId, Expired, Measure, Met, Micros, Posted, Refusal, ReleaseWhy, Settled,
+    AccountId, End, EstimatorKind, Expired, Measure, Met, Micros, Posted, Refusal, ReleaseWhy, Settled,
 };
 use tollbook_engine::{
     AdjustCall, EngineError, ErrorKind, ExpireCall, RebookCall, ReleaseCall, Reply, SEQ_ADJUST, SEQ_END,
     SEQ_LATE, SETTLE_AGE_MAX, SettleCall, Source,
 };
 
-use super::books::{Account, Effects, Ended, Key, Late, LateLeg, Live, LiveLeg};
+use super::books::{Account, Effects, Ended, Key, Late, LateLeg, Learner, Live, LiveLeg, Mean, amount};
 use super::decide::Planned;
 use super::journal::Line;
 use super::{Auditor, Checked, ensure};
@@ -17,12 +17,17 @@ use super::{Auditor, Checked, ensure};
 /// How a live reservation ends.
 #[derive(Clone, Copy)]
 enum How<'a> {
-    Used(&'a [u64]),
+    Used {
+        actual: &'a [u64],
+        /// Output that landed.
+        landed: u64,
+    },
     Released(ReleaseWhy),
     /// Expired after it was sent.
     Lapsed,
     Moved {
         actual: Option<&'a [u64]>,
+        landed: u64,
         onto: &'a [LiveLeg],
     },
 }
@@ -47,7 +52,13 @@ impl Auditor {
             return Ok(());
         }
         if let Some(live) = self.lives.remove(&key) {
-            let effects = self.end(now, key, &live, End::Settled, How::Used(&call.actual));
+            let effects = self.end(
+                now,
+                key,
+                &live,
+                End::Settled,
+                How::Used { actual: &call.actual, landed: call.landed },
+            );
             self.learn(shard, &live.learners, call.learn);
             self.stats.settles += 1;
             self.stats.overruns += u64::from(effects.overrun.iter().any(|over| *over > 0));
@@ -166,7 +177,8 @@ impl Auditor {
     pub(super) fn moved(&mut self, now: Micros, old: Key, call: &RebookCall, planned: &Planned) -> Checked {
         let Some(live) = self.lives.remove(&old) else { return Ok(()) };
         let actual = call.actual.as_deref();
-        let effects = self.end(now, old, &live, End::Rebooked, How::Moved { actual, onto: &planned.legs });
+        let how = How::Moved { actual, landed: call.landed, onto: &planned.legs };
+        let effects = self.end(now, old, &live, End::Rebooked, how);
         let Some(body) = &call.entry else {
             self.journal.kept(old, &effects.posted);
             return Ok(());
@@ -244,7 +256,13 @@ impl Auditor {
                 _ => {
                     let used = how.used(index, leg);
                     let over = if matches!(how, How::Lapsed) { 0 } else { used.saturating_sub(leg.decided) };
-                    (used.cast_signed(), over, used)
+                    if leg.is_planned {
+                        let change = how.corrects(index, leg);
+                        self.stats.inputs_corrected += u64::from(change != 0);
+                        (change, over, 0)
+                    } else {
+                        (used.cast_signed(), over, used)
+                    }
                 }
             };
             account.used = self.moment;
@@ -276,7 +294,7 @@ impl Auditor {
         now: Micros,
         key: Key,
         correction: impl Fn(&LateLeg) -> (i64, u64),
-    ) -> Result<(Effects, (Micros, Vec<(EstimatorId, EstimatorId)>)), String> {
+    ) -> Result<(Effects, (Micros, Vec<Learner>)), String> {
         self.met(key, Met::Ended(End::Expired))?;
         let Some(ended) = self.ended.get_mut(&key) else { return Err(format!("{key:?} never ended")) };
         ended.end = End::Corrected;
@@ -312,19 +330,37 @@ impl Auditor {
         Ok(settled.before)
     }
 
-    /// mean + 0.3 × (sample − mean), in thousandths.
-    fn learn(&mut self, shard: u8, learners: &[(EstimatorId, EstimatorId)], output: Option<u64>) {
+    /// One true output.
+    fn learn(&mut self, shard: u8, learners: &[Learner], output: Option<u64>) {
         let Some(output) = output else { return };
-        for (own, prior) in learners {
-            let both = [Some(own), Some(prior).filter(|prior| *prior != own)];
-            for id in both.into_iter().flatten() {
-                let sample = output * 1000;
-                let mean = self.means.entry((shard, *id)).or_insert(sample);
-                *mean = (*mean * 7 + sample * 3) / 10;
-            }
+        for learner in learners {
+            self.teach(shard, learner, |mean| mean.learn(learner.0, output));
             self.stats.learned += 1;
         }
     }
+
+    /// A stream outgrew its estimate: forecasts move at once, and it is no sample.
+    pub(super) fn outgrown(&mut self, shard: u8, learners: &[Learner], output: Option<u64>) {
+        let Some(output) = output else { return };
+        for learner in learners.iter().filter(|(kind, ..)| *kind == EstimatorKind::Forecast) {
+            self.teach(shard, learner, |mean| mean.blend(output));
+            self.stats.outgrown += 1;
+        }
+    }
+
+    fn teach(&mut self, shard: u8, (_, own, prior): &Learner, change: impl Fn(&mut Mean)) {
+        let both = [Some(own), Some(prior).filter(|prior| *prior != own)];
+        for id in both.into_iter().flatten() {
+            change(self.means.entry((shard, *id)).or_default());
+        }
+    }
+}
+
+/// True input − estimated input: of what was used, all that did not land as output.
+pub(super) fn input_difference(leg: &LiveLeg, used: Option<u64>, landed: u64) -> i64 {
+    let estimated = leg.base.div_ceil(1000);
+    let output = amount(leg.base, leg.per_output, landed) - estimated;
+    used.unwrap_or(0).saturating_sub(output).cast_signed() - estimated.cast_signed()
 }
 
 fn check(key: Key, got: &Settled, before: Met, effects: &Effects, admitted: Micros) -> Checked {
@@ -340,7 +376,7 @@ impl How<'_> {
             How::Released(ReleaseWhy::NeverSent) => true,
             How::Released(ReleaseWhy::Failed) => leg.refund_failed,
             How::Moved { actual: None, .. } => leg.refund_failed && !self.carries(leg),
-            How::Used(_) | How::Lapsed | How::Moved { .. } => false,
+            How::Used { .. } | How::Lapsed | How::Moved { .. } => false,
         };
         if is_due { leg.decided } else { 0 }
     }
@@ -352,9 +388,20 @@ impl How<'_> {
         }))
     }
 
+    /// What the second of the door gets on a forecast account: its input as it really was, or nothing of it.
+    fn corrects(&self, index: usize, leg: &LiveLeg) -> i64 {
+        match self {
+            How::Used { actual, landed } | How::Moved { actual: Some(actual), landed, .. } => {
+                input_difference(leg, Some(actual[index]), *landed)
+            }
+            How::Released(_) | How::Moved { actual: None, .. } => input_difference(leg, None, 0),
+            How::Lapsed => 0,
+        }
+    }
+
     fn used(&self, index: usize, leg: &LiveLeg) -> u64 {
         match self {
-            How::Used(actual) | How::Moved { actual: Some(actual), .. } => actual[index],
+            How::Used { actual, .. } | How::Moved { actual: Some(actual), .. } => actual[index],
             How::Lapsed if leg.charge => leg.expected(),
             _ => 0,
         }

@@ -1,7 +1,7 @@
 //! The auditor: books of its own, kept from what callers asked and what the engine answered.
 //!
-//! It never asks the code under test for a sum. It works every verb out by the rules, from lists of postings and of live
-//! holds, compares the answer, writes the effect into its own books, and compares the balances with those.
+//! It never asks the code under test for a sum. It works every verb out by the rules, from lists of postings, of live
+//! holds and of the seconds of forecast accounts, compares the answer, writes the effect into its own books, and compares the balances with those.
 //! Where engine time has stepped back, lives and memory are known within bounds; an answer outside of them is wrong.
 //! A difference is told as a sentence; the run ends there.
 
@@ -9,6 +9,8 @@ mod books;
 mod decide;
 mod ends;
 mod journal;
+mod progress;
+mod seconds;
 mod verdicts;
 mod window;
 
@@ -19,7 +21,7 @@ use tollbook_engine::ledger::{AccountId, EstimatorId, Met, Micros, Reserve, Shap
 use tollbook_engine::{Balance, Claim, EngineError, ErrorKind, Shard};
 use tollbook_engine_suite::random::Random;
 
-use books::{Account, Ended, Live, Place, Sides, until};
+use books::{Account, Ended, Live, Mean, Place, Sides, until};
 use journal::Journal;
 
 use books::Key;
@@ -36,8 +38,7 @@ pub(crate) struct Auditor {
     accounts: BTreeMap<Place, Account>,
     lives: BTreeMap<Key, Live>,
     ended: BTreeMap<Key, Ended>,
-    /// Mean output × 1000 per estimator.
-    means: BTreeMap<(u8, EstimatorId), u64>,
+    means: BTreeMap<(u8, EstimatorId), Mean>,
     adjusts: BTreeMap<(u8, u128), Moment>,
     pub(crate) journal: Journal,
     pub(crate) stats: Stats,
@@ -173,6 +174,7 @@ impl Auditor {
         let is_clear = match &account.sides {
             Sides::Rate { window, held } => *held == 0 && window.is_clear(now),
             Sides::Concurrency { held } => *held == 0,
+            Sides::Forecast(seconds) => !seconds.is_busy(now),
             Sides::Quota(_) => false,
         };
         let idle = self.age(account.used).most;
@@ -185,9 +187,13 @@ impl Auditor {
 
     /// Above its ceiling is an account only by what nobody decided: overruns and growth that was not asked about.
     fn within_ceiling(&self, now: Micros, id: AccountId, account: &Account) -> Checked {
-        let Some(ceiling) = account.ceiling.filter(|ceiling| *ceiling > 0) else { return Ok(()) };
+        // Streams are told of, not asked about: a plan that was too small lets its account pass.
+        let Some(ceiling) = account.ceiling.filter(|ceiling| *ceiling > 0 && account.seconds().is_none())
+        else {
+            return Ok(());
+        };
         let place = account.newest().map_or(0, |(start, _)| start);
-        let total = account.posted(now, place) + account.held(place);
+        let total = account.posted(now, place) + account.held(now, place);
         if total <= ceiling.cast_signed() {
             return Ok(());
         }
@@ -224,6 +230,7 @@ impl Auditor {
         ensure!(self.lives.is_empty(), "{} reservations never ended: {:?}", self.lives.len(), self.lives);
         let held = |account: &Account| match &account.sides {
             Sides::Rate { held, .. } | Sides::Concurrency { held } => *held,
+            Sides::Forecast(_) => 0,
             Sides::Quota(periods) => periods.values().map(|period| period.held).sum(),
         };
         for (place, account) in &self.accounts {
@@ -259,7 +266,8 @@ fn balance(now: Micros, account: &Account, got: &Balance) -> Checked {
     let (posted, held, reset) = if is_between {
         (0, 0, 0)
     } else {
-        (account.posted(now, place), account.held(place), account.reset(now))
+        let (posted, held) = account.figures(now, place);
+        (posted, held, account.reset(now))
     };
     let want = (place, posted, held, reset);
     let is = (standing.period, standing.posted, standing.held, standing.reset);

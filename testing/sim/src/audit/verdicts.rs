@@ -103,7 +103,12 @@ impl Auditor {
                 account.shadow_demand += leg.decided;
                 self.stats.shadow_denied += 1;
             }
-            if leg.measure == Measure::Requests {
+            if let (super::books::Sides::Forecast(seconds), Some(flow)) =
+                (&mut account.sides, &planned.flows[index])
+            {
+                seconds.plan(now, flow);
+                self.stats.planned += 1;
+            } else if leg.measure == Measure::Requests {
                 account.post(now, leg.place, (leg.decided - leg.carried).cast_signed());
             } else {
                 account.hold(leg.place, leg.held.cast_signed());
@@ -140,7 +145,7 @@ impl Auditor {
                 output: held.output,
                 ceiling: ceiling(leg),
                 posted: account.posted(now, held.place),
-                held_total: account.held(held.place),
+                held_total: account.held(now, held.place),
                 reset: got.reset,
                 shadow_denied: held.shadow_denied,
             };
@@ -154,24 +159,28 @@ impl Auditor {
         for block in &planned.blocks {
             let leg = &reserve.legs[block.leg];
             let account = self.accounts.get_mut(&(shard, leg.account));
-            if let Some(super::books::Sides::Rate { window, .. }) = account.map(|account| &mut account.sides)
-            {
-                // What a far step back left ahead starts anew where it stands in the way (L12).
-                window.restart(now);
+            // What a far step back left ahead starts anew where it stands in the way (L12).
+            match account.map(|account| &mut account.sides) {
+                Some(super::books::Sides::Rate { window, .. }) => window.restart(now),
+                Some(super::books::Sides::Forecast(seconds)) => seconds.restart(now),
+                _ => {}
             }
             if !block.limit.count_denied || !matches!(block.why, Why::Counted { .. } | Why::Likely { .. }) {
                 continue;
             }
             let Some(account) = self.accounts.get_mut(&(shard, leg.account)) else { continue };
-            let super::books::Sides::Rate { window, .. } = &account.sides else { continue };
-            let bucket = window.bucket(now);
+            let bucket = match &account.sides {
+                super::books::Sides::Rate { window, .. } => window.bucket(now),
+                super::books::Sides::Forecast(seconds) => seconds.second(now),
+                _ => continue,
+            };
             if account.counted == Some(bucket) {
                 continue;
             }
             let fresh = planned.standings[block.leg].fresh;
             account.counted = Some(bucket);
             account.used = self.moment;
-            account.post(now, 0, fresh.cast_signed());
+            account.post(now, bucket, fresh.cast_signed());
             account.excuse(now, 0, fresh);
             self.stats.denials_counted += 1;
         }
@@ -241,7 +250,8 @@ impl Auditor {
             };
         };
         let actual = call.actual.as_deref();
-        let planned = self.plan(now, shard, reserve, Some(Ending { live: &live, actual }));
+        let planned =
+            self.plan(now, shard, reserve, Some(Ending { live: &live, actual, landed: call.landed }));
         if matches!(reply.value, Verdict::Admit(_))
             && let Some(planned) = &planned
         {
@@ -263,6 +273,8 @@ impl Auditor {
         }
         let Some(live) = self.lives.get(&key) else { return Err(format!("{key:?} is not live: {got:?}")) };
         let grown = self.growth(now, shard, live, call.output_expected.unwrap_or(0));
+        let learners = live.learners.clone();
+        self.outgrown(shard, &learners, call.outgrown);
         let short: Vec<usize> = grown.iter().filter(|step| step.is_short).map(|step| step.leg).collect();
         let Some(live) = self.lives.get_mut(&key) else { return Ok(()) };
         live.lives.push((self.moment, call.life));
@@ -297,20 +309,22 @@ impl Auditor {
 
     fn growth(&self, now: Micros, shard: u8, live: &Live, output: u64) -> Vec<Step> {
         let legs = live.legs.iter().enumerate();
-        legs.filter(|(_, leg)| leg.counts() && !leg.at_worst && leg.output < output.min(leg.cap))
-            .map(|(index, leg)| {
-                let output = output.min(leg.cap);
-                let held = amount(leg.base, leg.per_output, output).max(leg.held);
-                let more = (held - leg.held).cast_signed();
-                let total = self
-                    .accounts
-                    .get(&(shard, leg.account))
-                    .map_or(0, |account| account.posted(now, leg.place) + account.held(leg.place));
-                let is_short =
-                    leg.hard_ceiling.is_some_and(|ceiling| more > 0 && total + more > ceiling.cast_signed());
-                Step { leg: index, output, held, is_hard: leg.hard_ceiling.is_some(), is_short }
-            })
-            .collect()
+        legs.filter(|(_, leg)| {
+            leg.counts() && !leg.is_planned && !leg.at_worst && leg.output < output.min(leg.cap)
+        })
+        .map(|(index, leg)| {
+            let output = output.min(leg.cap);
+            let held = amount(leg.base, leg.per_output, output).max(leg.held);
+            let more = (held - leg.held).cast_signed();
+            let total = self
+                .accounts
+                .get(&(shard, leg.account))
+                .map_or(0, |account| account.posted(now, leg.place) + account.held(now, leg.place));
+            let is_short =
+                leg.hard_ceiling.is_some_and(|ceiling| more > 0 && total + more > ceiling.cast_signed());
+            Step { leg: index, output, held, is_hard: leg.hard_ceiling.is_some(), is_short }
+        })
+        .collect()
     }
 }
 

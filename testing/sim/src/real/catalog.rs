@@ -164,9 +164,10 @@ fn limit(random: &mut Random) -> LimitDraft {
     draft.hold = *random.of(&[None, None, Some(Hold::Expected), Some(Hold::Worst)]);
     draft.shadow = random.one_in(8);
     draft.count_denied = random.one_in(10);
-    // The auditor keeps books of holds; plans are audited by the ledger's model.
+    // What nobody says anything of is booked by forecast where that can be.
     let rates = matches!(draft.shape, ShapeDraft::Rate { .. });
     let llm_tokens = matches!(measure, Measure::Tokens | Measure::InputTokens | Measure::OutputTokens);
-    draft.booking = (rates && llm_tokens).then_some(Booking::Held);
+    draft.booking = (rates && llm_tokens && random.one_in(3)).then_some(Booking::Held);
+    draft.strict = (rates && llm_tokens && random.one_in(5)).then_some(true);
     draft
 }

@@ -36,8 +36,8 @@ impl Engine for Port {
         Box::pin(self.0.renew(NEVER, calls.to_vec()))
     }
 
-    fn progress<'a>(&'a self, _: &'a ProgressCall) -> Answer<'a, ()> {
-        unsupported()
+    fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()> {
+        Box::pin(self.0.progress(NEVER, call.clone()))
     }
 
     fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled> {

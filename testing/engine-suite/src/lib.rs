@@ -29,7 +29,16 @@ pub use harness::{Factory, Harness, wait};
 #[doc(hidden)]
 #[macro_export]
 macro_rules! engine_suite_cases {
-    ($factory:expr, $module:ident: $($case:ident)+) => {
+    (together $factory:expr, $module:ident: $($case:ident)+) => {
+        #[test]
+        fn $module() {
+            $(
+                std::println!(stringify!($case));
+                $crate::$module::$case($factory);
+            )+
+        }
+    };
+    (each $factory:expr, $module:ident: $($case:ident)+) => {
         mod $module {
             use super::*;
             $(
@@ -42,11 +51,32 @@ macro_rules! engine_suite_cases {
     };
 }
 
-/// Stamps every case of the suite as a test against the engines that a factory makes.
+/// Stamps the comparison with the pure ledger; a short one where cases run together.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! engine_suite_lockstep {
+    (together $factory:ident) => {
+        $crate::engine_suite_cases!(together $factory, lockstep: a_short_run_answers_as_the_model_does);
+    };
+    (each $factory:ident) => {
+        $crate::engine_suite_cases!(each $factory, lockstep:
+            random_commands_answer_as_the_model_does
+            random_commands_with_kills_answer_as_the_model_does
+            l14_firm_hints_are_kept
+            ids_are_used_in_full
+        );
+    };
+}
+
+/// Stamps every case of the suite as a test against the engines that a factory makes; `together`: a test for each module,
+/// where what a test's process needs takes long to start.
 #[macro_export]
 macro_rules! engine_suite {
-    ($factory:expr) => {
-        $crate::engine_suite_cases!($factory, rules:
+    ($factory:ident) => {
+        $crate::engine_suite!(each $factory);
+    };
+    ($stamp:ident $factory:ident) => {
+        $crate::engine_suite_cases!($stamp $factory, rules:
             l01_all_legs_or_none
             l01_what_is_free_has_room_on_a_spent_account
             l01_a_denial_opens_no_account
@@ -96,7 +126,7 @@ macro_rules! engine_suite {
             l18_a_period_that_was_named_is_kept
             l18_requests_carried_over_can_still_be_given_back
         );
-        $crate::engine_suite_cases!($factory, cases:
+        $crate::engine_suite_cases!($stamp $factory, cases:
             b003_money_and_llm_tokens_are_held_together
             b005_a_refusal_by_concurrency_costs_no_request
             b006_a_denial_by_one_scope_charges_no_other
@@ -125,7 +155,7 @@ macro_rules! engine_suite {
             b187_a_call_that_crosses_midnight
             b189_a_new_day_needs_no_job
         );
-        $crate::engine_suite_cases!($factory, faults:
+        $crate::engine_suite_cases!($stamp $factory, faults:
             l07_a_denial_names_due_holds
             l10_held_is_the_sum_after_any_mix_of_endings
             l10_repair_loses_a_race_harmlessly
@@ -136,7 +166,7 @@ macro_rules! engine_suite {
             unsupported_verbs_say_so
             every_reply_carries_the_engine_time
         );
-        $crate::engine_suite_cases!($factory, plans:
+        $crate::engine_suite_cases!($stamp $factory, plans:
             l01_a_strict_window_keeps_the_door_second
             l04_settle_corrects_the_input_in_its_second
             l05_output_is_planned_into_its_seconds
@@ -150,18 +180,13 @@ macro_rules! engine_suite {
             a_stream_that_outgrows_its_forecast_teaches_the_next_call
             every_estimator_learns_its_way
         );
-        $crate::engine_suite_cases!($factory, bursts:
+        $crate::engine_suite_cases!($stamp $factory, bursts:
             l01_200_parallel_calls_against_room_for_10_requests
             l01_200_parallel_calls_against_room_for_10_slots
             l01_200_parallel_calls_against_room_for_10_estimates
             b001_a_burst_against_a_token_limit
             b002_a_burst_of_first_calls_against_money
         );
-        $crate::engine_suite_cases!($factory, lockstep:
-            random_commands_answer_as_the_model_does
-            random_commands_with_kills_answer_as_the_model_does
-            l14_firm_hints_are_kept
-            ids_are_used_in_full
-        );
+        $crate::engine_suite_lockstep!($stamp $factory);
     };
 }

@@ -58,6 +58,13 @@ fn profile(id: u128) -> Profile {
     Profile { ttft: id % 5 * 400_000, pace: 1 + id % 7 * 60_000 }
 }
 
+/// For servers that take long: a few seeds, with kills.
+pub fn a_short_run_answers_as_the_model_does(factory: Factory) {
+    for seed in 0..seeds(2) {
+        Run::new(factory, 2_000_000 + seed, true).all();
+    }
+}
+
 /// More seeds for a long run: `TOLLBOOK_SEEDS`.
 fn seeds(usual: u64) -> u64 {
     std::env::var("TOLLBOOK_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)

@@ -20,8 +20,9 @@ use super::options::Address;
 use super::script::Script;
 use super::slots::{Hint, Range, hint, ranges, slot};
 
-/// Most hints one call follows, those to try again included.
-const HOPS_MAX: usize = 12;
+/// Most nodes one call is sent on to, and how many of them without a pause.
+const HOPS_MAX: usize = 1_000;
+const HOPS_AT_ONCE: usize = 3;
 /// A slot whose keys are on their way is asked for again after this.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(5);
 const REFRESH_EVERY: Duration = Duration::from_secs(15);
@@ -143,15 +144,15 @@ impl Cluster {
         }
         let Some(hint) = hint(&error.message).filter(|_| *hops < HOPS_MAX) else { return Err(error) };
         *hops += 1;
+        // Nodes that learn of a move one after the other send a call to and fro: it waits until they agree.
+        let waits = *hops > HOPS_AT_ONCE || matches!(hint, Hint::TryAgain);
+        if waits && timeout_at(until, sleep(TRY_AGAIN_AFTER)).await.is_err() {
+            return Err(error);
+        }
         match hint {
             Hint::Moved(host, port) => Ok((self.shared.member(&asked.near(host, port)), false)),
             Hint::Ask(host, port) => Ok((self.shared.member(&asked.near(host, port)), true)),
-            Hint::TryAgain => {
-                if timeout_at(until, sleep(TRY_AGAIN_AFTER)).await.is_err() {
-                    return Err(error);
-                }
-                Ok((self.owner(slot, until).await?, false))
-            }
+            Hint::TryAgain => Ok((self.owner(slot, until).await?, false)),
         }
     }
 

@@ -10,7 +10,7 @@ use tollbook_engine::ledger::{AccountId, Micros};
 use tollbook_engine_redis::{Link, Options, RedisEngine};
 use tollbook_engine_suite::legs::SHARD;
 use tollbook_engine_suite::{Harness, wait};
-use tollbook_redis_world::{Plan, Server};
+use tollbook_redis_world::{Cluster, Plan, Server};
 
 struct Shared {
     now: Arc<AtomicU64>,
@@ -20,21 +20,57 @@ struct Shared {
 }
 
 /// Killed with the process.
-static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+static SERVERS: Mutex<Option<Servers>> = Mutex::new(None);
 static BOOKS: AtomicU64 = AtomicU64::new(0);
 
+enum Servers {
+    One(Server),
+    Three(Cluster),
+}
+
+impl Servers {
+    fn url(&self) -> String {
+        match self {
+            Self::One(server) => server.url(),
+            Self::Three(cluster) => {
+                let nodes: Vec<String> = cluster.nodes().iter().map(|node| node.addr().to_string()).collect();
+                format!("redis+cluster://{}", nodes.join(","))
+            }
+        }
+    }
+
+    /// The one that keeps the shard dies and comes back.
+    fn restart(&mut self) {
+        match self {
+            Self::One(server) => server.restart(),
+            Self::Three(cluster) => {
+                let owner = cluster.owner(cluster.slot(&format!("{{{}}}", SHARD.0)));
+                cluster.node(owner).restart();
+                cluster.comes_to_serve();
+            }
+        }
+    }
+}
+
 pub(crate) fn redis(start: Micros) -> Box<dyn Harness> {
-    on(start, Plan::redis())
+    on(start, || Servers::One(durable(Plan::redis()).start()))
 }
 
 pub(crate) fn valkey(start: Micros) -> Box<dyn Harness> {
-    on(start, Plan::valkey())
+    on(start, || Servers::One(durable(Plan::valkey()).start()))
 }
 
-fn on(start: Micros, plan: Plan) -> Box<dyn Harness> {
-    // Written before it is answered; kills of the process lose nothing.
-    let start_server = || plan.line("appendonly yes").line("appendfsync no").start();
-    SERVER.lock().unwrap().get_or_insert_with(start_server);
+pub(crate) fn cluster(start: Micros) -> Box<dyn Harness> {
+    on(start, || Servers::Three(Cluster::of(&durable(Plan::redis()))))
+}
+
+/// Written before it is answered; kills of the process lose nothing.
+fn durable(plan: Plan) -> Plan {
+    plan.line("appendonly yes").line("appendfsync no")
+}
+
+fn on(start: Micros, start_servers: impl FnOnce() -> Servers) -> Box<dyn Harness> {
+    SERVERS.lock().unwrap().get_or_insert_with(start_servers);
     let prefix = format!("b{}", BOOKS.fetch_add(1, Ordering::Relaxed));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let now = Arc::new(AtomicU64::new(start));
@@ -44,7 +80,7 @@ fn on(start: Micros, plan: Plan) -> Box<dyn Harness> {
 
 fn connect(runtime: &Runtime, prefix: &str, now: &Arc<AtomicU64>) -> Arc<RedisEngine> {
     let _inside = runtime.enter();
-    let url = SERVER.lock().unwrap().as_ref().expect("it was started").url();
+    let url = SERVERS.lock().unwrap().as_ref().expect("it was started").url();
     let mut options = Options::parse(&url).unwrap();
     // The tests share two cores with everything else.
     options.deadline = Duration::from_secs(10);
@@ -87,7 +123,7 @@ impl Harness for Shared {
 
     /// The server, with what it wrote down.
     fn kill(&mut self) -> bool {
-        SERVER.lock().unwrap().as_mut().expect("it was started").restart();
+        SERVERS.lock().unwrap().as_mut().expect("it was started").restart();
         self.restart()
     }
 

@@ -18,6 +18,12 @@ mod redis {
     tollbook_engine_suite::engine_suite!(redis);
 }
 
+/// The suite on three nodes.
+mod cluster {
+    use crate::harness::cluster;
+    tollbook_engine_suite::engine_suite!(together cluster);
+}
+
 /// The suite on Valkey.
 mod valkey {
     use crate::harness::valkey;

@@ -343,7 +343,7 @@ impl World {
 
     /// Waits until nothing is held any more.
     pub(crate) async fn settled(&self) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         while self.held().await != 0 {
             assert!(tokio::time::Instant::now() < deadline, "something stays held");
             tokio::time::sleep(Duration::from_millis(2)).await;

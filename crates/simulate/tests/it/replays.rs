@@ -1,5 +1,6 @@
 //! Replays over the real book: they repeat, and their figures are what the bookings are known for.
 
+use tollbook_ledger::AMOUNT_MAX;
 use tollbook_simulate::make::{Kind, make};
 use tollbook_simulate::report::{Plot, Section, page};
 use tollbook_simulate::table::Line;
@@ -272,6 +273,6 @@ fn the_largest_calls_are_replayed_and_judged() {
     let text = "arrival_s,input_tokens,output_tokens\n0,4000000,4000000\n130,4000000,4000000\n200,0,0\n";
     let trace = Trace::read("t", text.as_bytes()).unwrap();
     let offer = offer(&trace, &Habits::default());
-    let figures = figures(&offer, "booking=held,factor=100", Ceiling::Limit(u64::MAX));
+    let figures = figures(&offer, "booking=held,factor=100", Ceiling::Limit(AMOUNT_MAX));
     assert_eq!((figures.calls, figures.refused, figures.demanded), (3, 0, 16_000_000));
 }

@@ -18,6 +18,8 @@ const NO_CEILING = 2 * AMOUNT_MAX
 
 -- Why a limit has no room.
 const TOO_LARGE, EXHAUSTED, SPENT, BUSY = 0, 1, 2, 3
+
+-- A reservation as it is kept: live, or ended and how.
 const R_STATE, R_ADMITTED, R_DUE, R_SENT, R_CONTEXT, R_LEARNERS, R_LEGS = 1, 2, 3, 4, 5, 6, 7
 const T_ENDED, T_COUNT, T_LEARNERS, T_QUOTAS = 3, 4, 5, 6
 const LIVE_NOW, SETTLED, RELEASED, EXPIRED, CORRECTED, REBOOKED = 0, 1, 2, 3, 4, 5
@@ -25,7 +27,6 @@ const LIVE_NOW, SETTLED, RELEASED, EXPIRED, CORRECTED, REBOOKED = 0, 1, 2, 3, 4,
 const Q_SUBJECT, Q_NAME, Q_LEG, Q_REQUESTS, Q_REFUND, Q_PERIOD, Q_CHARGED, Q_DECIDED = 1, 2, 3, 4, 5, 6, 7, 8
 -- How an attempt ends, as far as amounts are concerned.
 const USED_, NEVER_SENT, FAILED, LAPSED, MOVED = 1, 2, 3, 4, 5
-
 
 local floor, max, min, fmod = math.floor, math.max, math.min, math.fmod
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack

@@ -77,14 +77,14 @@ local function spot_of(leg, account, old)
   return { start = 0, bucket = 0, posted = 0, held = row and row[HELD] or 0 }
 end
 
+-- Longest likely wait for a quota or concurrency account.
+const LIKELY_MAX = 60 * SECOND
+
 local why_of, denial_of, count_denied
 
 -- Why a limit denies, how long to wait, and which of several is named (L14): made when the first one denies.
 local function with_denials()
   if why_of then return end
-
-  -- Longest likely wait for a quota or concurrency account.
-const LIKELY_MAX = 60 * SECOND
 
   -- Time after which at most `room` is posted if nothing else is; `extra` counts as posted to the current bucket.
   local function ring_wait(account, room, extra)

@@ -371,12 +371,14 @@ impl World {
     /// unless the provider itself went beyond it.
     fn overrun_in_window(&self, line: &Line, sample: &Sample) -> i64 {
         let tenant = line.limit.split(' ').next().unwrap();
-        let since = sample.from - 1_000_000 * signed(WINDOW_S + 1);
+        // What a quota that never ends was posted stays.
+        let since = if line.quota { 0 } else { sample.from - 1_000_000 * signed(WINDOW_S + 1) };
         let recent = self.journal.entries.iter().filter(|entry| {
             entry.side == "tenant" && entry.tenant == tenant && (since..=sample.to).contains(&entry.ended_at)
         });
-        let over = |entry: &Entry| match line.limit.as_str() {
-            "open tokens" => entry.overrun_llm_tokens,
+        let over = |entry: &Entry| match (line.limit.as_str(), line.measure.as_str()) {
+            (_, "cost") => entry.overrun_cost_nano,
+            ("open tokens", _) => entry.overrun_llm_tokens,
             _ => (entry.llm_tokens() - entry.hold_worst).max(0),
         };
         recent.map(over).sum()

@@ -19,6 +19,7 @@ account.row = row or new_row(opening[1], QUOTA)
 if ahead then open_period(account.row, period, opening[2]) end
 account.row[USED], account.dirty = steady, true
 post(account, period, delta)
+probe()
 call('SET', KEYS[6], whole(steady), 'PX', whole(TOMB_TTL))
 journal(id, 0, 2, 6, 0, { posted }, ARGV[2])
 tick()

@@ -7,6 +7,14 @@
 -- A tombstone's key outlives what it answers for, so that only the steady clock decides.
 const TOMB_TTL = 2 * REMEMBER / 1000
 
+-- A write that meets another type would stop halfway: what is written without having been read is looked at while nothing
+-- is written yet.
+local function probe()
+  call('ZCARD', DUE)
+  call('XLEN', JOURNAL)
+  call('SCARD', SUBJECTS)
+end
+
 -- A reservation as it is kept; nil if unknown or forgotten.
 local function reservation(key)
   local stored = call('GET', key)

@@ -10,6 +10,7 @@ local found = accounts_of(legs, subject_keys(7))
 fetch()
 local sent = row[R_SENT] == 1
 local posts, _, charges = effects(legs, found, { kind = sent and LAPSED or NEVER_SENT })
+probe()
 free(row, found, posts)
 bury(KEYS[6], id, attempt, row, EXPIRED, posts)
 if sent then journal(id, attempt, 0, 3, row[R_ADMITTED], charges, row[R_CONTEXT]) end

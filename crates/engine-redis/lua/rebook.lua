@@ -24,6 +24,7 @@ if #plan.blocks > 0 then
   if not live then count_denied(plan) end
   return answer({ denial })
 end
+probe()
 local said = met_only(nil)
 if live then
   local posts, overrun, charges = effects(old[R_LEGS], found, { kind = MOVED, actual = actual, landed = landed, onto = plan.legs })

@@ -29,6 +29,7 @@ if output >= 0 then
   end
 end
 
+probe()
 row[R_DUE], row[R_SENT] = max(row[R_DUE], steady + life), max(row[R_SENT], sent)
 for _, step in ipairs(steps) do
   if not step.hard or #short == 0 then

@@ -14,6 +14,7 @@ if #plan.blocks > 0 then
   count_denied(plan)
   return answer(denial)
 end
+probe()
 take(KEYS[6], id, attempt, life, profile, ARGV[2], plan)
 tick()
 store()

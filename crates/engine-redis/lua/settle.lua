@@ -22,6 +22,7 @@ if row[R_STATE] == LIVE_NOW then
   local found = accounts_of(legs, keys)
   fetch()
   local posts, overrun, charges = effects(legs, found, { kind = how, actual = how == USED_ and actual, landed = landed })
+  probe()
   free(row, found, posts)
   if learned >= 0 then
     with_learning()
@@ -66,6 +67,7 @@ for _, quota in ipairs(row[T_QUOTAS]) do
     end
   end
 end
+probe()
 if learned >= 0 then
   with_learning()
   learn(row[T_LEARNERS], learned)

@@ -327,6 +327,12 @@ impl RedisEngine {
         self.stamped(shard, ()).await
     }
 
+    /// A read would be answered by a server that takes no writes: a replica, or one whose memory is full.
+    async fn takes_call(&self, shard: Shard) -> Result<Reply<()>, EngineError> {
+        self.command("SET", &self.keys(shard).own("takes"), &[b"1", b"PX", b"1000"]).await?;
+        self.stamped(shard, ()).await
+    }
+
     /// One step of the drift check: so many subjects from the cursor on, in the order of their digests.
     async fn drift_call(&self, shard: Shard, cursor: u64, most: usize) -> Result<Reply<Drift>, EngineError> {
         let keys = self.keys(shard);
@@ -683,6 +689,10 @@ impl Engine for RedisEngine {
 
     fn journal_trim(&self, shard: Shard, upto: Cursor) -> Answer<'_, ()> {
         self.on(self.journal_trim_call(shard, upto))
+    }
+
+    fn takes(&self, shard: Shard) -> Answer<'_, ()> {
+        self.on(self.takes_call(shard))
     }
 
     fn flush(&self) -> Answer<'_, ()> {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tollbook_engine::ledger::Measure;
-use tollbook_engine::{Engine, EngineError, ErrorKind, Verdict};
+use tollbook_engine::ledger::{End, Measure, Met, ReservationId};
+use tollbook_engine::{Applied, Claim, Engine, EngineError, ErrorKind, SettleCall, Verdict};
 use tollbook_engine_redis::{Link, Options, RedisEngine};
 use tollbook_engine_suite::legs::{L, R, SHARD, account, call, daily, tpm};
 use tollbook_engine_suite::wait;
@@ -90,4 +90,66 @@ fn foreign_values_are_damage_and_never_room() {
     assert!(matches!(book.reserve(now, 2, legs()), Ok(Verdict::Admit(_))));
     let balance = wait(book.engine.balances(SHARD, &[account("k:tpm")])).unwrap().value[0].unwrap();
     assert_eq!(balance.standing.held, 200);
+}
+
+/// What a verb only writes must not stop it halfway: every other key is as it was.
+#[test]
+fn another_type_where_a_verb_only_writes_changes_nothing() {
+    let book = Book::start();
+    let now = book.now();
+    assert!(matches!(book.reserve(now, 1, legs()), Ok(Verdict::Admit(_))));
+    let subject = Book::key(&format!("a:{:016x}", account("k:tpm").subject.0));
+    let first = Book::key(&format!("r:{:032x}:1", 1));
+    let settle = || {
+        let call = SettleCall {
+            claim: Claim { shard: SHARD, id: ReservationId(1), attempt: 1 },
+            accounts: vec![account("k:tpm"), account("k:day")],
+            actual: vec![50, 50],
+            landed: 0,
+            learn: None,
+            entry: b"settled".to_vec(),
+            age: 0,
+        };
+        wait(book.engine.settle(&call)).map(|reply| reply.value.before)
+    };
+    for name in ["due", "j", "s"] {
+        let key = Book::key(name);
+        let kept = format!("kept {key}");
+        book.server.ask(&["RENAME", &key, &kept]);
+        book.server.ask(&["SET", &key, "a text"]);
+        let before = [&subject, &first].map(|key| book.server.ask(&["DUMP", key]));
+        let is_damage = |error: &EngineError| matches!(error.kind, ErrorKind::Damaged(_));
+        assert!(settle().is_err_and(|error| is_damage(&error)), "{name}");
+        assert!(book.reserve(now, 2, legs()).is_err_and(|error| is_damage(&error)), "{name}");
+        assert_eq!([&subject, &first].map(|key| book.server.ask(&["DUMP", key])), before, "{name}");
+        assert_eq!(
+            book.server.ask(&["EXISTS", &Book::key(&format!("r:{:032x}:1", 2))]).int(),
+            Some(0),
+            "{name}"
+        );
+        book.server.ask(&["DEL", &key]);
+        book.server.ask(&["RENAME", &kept, &key]);
+    }
+    assert_eq!(settle(), Ok(Met::Held));
+    assert_eq!(settle(), Ok(Met::Ended(End::Settled)));
+}
+
+/// Readiness asks: a server that answers reads and takes no writes does not take a verb.
+#[test]
+fn a_full_server_takes_no_verb() {
+    let book = Book::start();
+    assert!(wait(book.engine.takes(SHARD)).is_ok());
+    book.server.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    book.server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(wait(book.engine.balances(SHARD, &[])).is_ok());
+    for refused in
+        [wait(book.engine.takes(SHARD)).map(|_| ()), book.reserve(book.now(), 1, legs()).map(|_| ())]
+    {
+        let error = refused.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Away(_)), "{error:?}");
+        assert_eq!(error.applied, Applied::No);
+    }
+    book.server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(wait(book.engine.takes(SHARD)).is_ok());
+    assert!(matches!(book.reserve(book.now(), 1, legs()), Ok(Verdict::Admit(_))));
 }

@@ -250,7 +250,9 @@ impl Gateway {
             _ if !self.ready.load(Ordering::Relaxed) => "shutting down\n",
             Readiness::Ready => return plain(StatusCode::OK, "ready\n"),
             Readiness::SpoolFull => "outcomes cannot be kept: the spool is full\n",
-            Readiness::EngineAway => "the engine takes no calls; is the disk of its log full?\n",
+            Readiness::EngineAway => {
+                "the book takes no bookings: is the disk of its log full, or its server away, full or a replica?\n"
+            }
         };
         plain(StatusCode::SERVICE_UNAVAILABLE, why)
     }

@@ -147,7 +147,7 @@ impl Track {
     pub(crate) fn wait(&self, at: At, flow: &Flow, (ceiling, spares): (u64, bool)) -> Option<u64> {
         let seen = self.view(at, flow);
         (1..=PLANNED + usize::from(self.window)).find_map(|moved| {
-            let busy = seen.end > moved;
+            let busy = seen.amounts.iter().skip(moved).any(|amount| *amount > 0);
             let usable = Self::usable(ceiling, busy && spares);
             let fits = moved < SEEN
                 && self.windows(&seen, moved, at.left, flow, |_, existing, added| {
@@ -188,24 +188,30 @@ impl Track {
     /// The seconds from the oldest one inside the window on, as a decision at a time sees them.
     fn view(&self, at: At, flow: &Flow) -> Seen {
         let window = u64::from(self.window);
-        let mut seen = [0; SEEN];
+        let mut seen = Seen { amounts: [0; SEEN], end: 0 };
         if self.past + self.ahead > 0 {
             let oldest = at.second.wrapping_sub(window);
             let seconds = (0..).map(|step| oldest.wrapping_add(step));
-            for (second, amount) in seconds.zip(seen.iter_mut().take(usize::from(self.window) + PLANNED)) {
+            let amounts = seen.amounts.iter_mut().take(usize::from(self.window) + PLANNED);
+            for ((second, amount), end) in seconds.zip(amounts).zip(1..) {
                 *amount = self.read(at, second);
+                if *amount > 0 {
+                    seen.end = end;
+                }
             }
         }
         let (second, change) = flow.moved;
         if change != 0
             && let Some(index) =
                 (second + window).checked_sub(at.second).and_then(|i| usize::try_from(i).ok())
-            && let Some(amount) = seen.get_mut(index)
+            && let Some(amount) = seen.amounts.get_mut(index)
         {
             *amount = amount.saturating_add_signed(change);
+            if *amount > 0 {
+                seen.end = seen.end.max(index + 1);
+            }
         }
-        let end = seen.iter().rposition(|amount| *amount > 0).map_or(0, |last| last + 1);
-        Seen { amounts: seen, end }
+        seen
     }
 
     fn read(&self, at: At, second: u64) -> u64 {

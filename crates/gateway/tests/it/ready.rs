@@ -19,7 +19,7 @@ async fn readiness_follows_the_engine_and_comes_back_by_itself() {
         assert_eq!(world.chat(&ask("x")).await.status, 503);
     }
     let (status, why) = readyz().await;
-    assert!(status == 503 && why.starts_with("the engine takes no calls"), "{status} {why}");
+    assert!(status == 503 && why.starts_with("the book takes no bookings"), "{status} {why}");
     assert!(!ready(&world.send("GET", "/metrics", &[], "").await.text()));
     assert_eq!(world.send("GET", "/healthz", &[], "").await.status, 200, "a restart would not help");
     world.engine.set(Mood::Well);

@@ -34,6 +34,7 @@ pub(crate) fn failed(metrics: &Metrics, verb: labels::Verb, error: &EngineError)
         ErrorKind::Unsupported => labels::EngineTrouble::Unsupported,
         ErrorKind::Away(_) => labels::EngineTrouble::Away,
         ErrorKind::Deadline => labels::EngineTrouble::Deadline,
+        ErrorKind::Lost(_) => labels::EngineTrouble::Lost,
         ErrorKind::Damaged(_) => labels::EngineTrouble::Damaged,
     };
     metrics.engine_failures.inc((verb, trouble));

@@ -33,9 +33,33 @@ pub enum ErrorKind {
     Away(String),
     #[error("the engine did not answer in time")]
     Deadline,
+    /// The store has lost what it had of the shard, or is being made whole again; nothing was written (see [`crate::Recovery`]).
+    #[error("the store has lost {0} of the shard")]
+    Lost(Loss),
     /// Stored data cannot be read.
     #[error("stored data is damaged: {0}")]
     Damaged(String),
+}
+
+/// What a store has lost of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Loss {
+    /// Perhaps the last writes: another server answers, or the same one after a restart.
+    Tail,
+    /// Everything, or so much that the journal knows more.
+    All,
+    /// It is known, and somebody is making the shard whole.
+    Rebuilding,
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tail => "the tail",
+            Self::All => "all",
+            Self::Rebuilding => "a part, and is being rebuilt,",
+        })
+    }
 }
 
 impl EngineError {

@@ -150,18 +150,37 @@ pub struct DueHold {
     pub subjects: Vec<SubjectId>,
 }
 
-/// `restore`.
+/// `restore`: a reservation as its voucher tells. Given once per (id, attempt); what the book still has of it is left alone.
 #[derive(Clone, Debug)]
 pub struct RestoreCall {
+    /// What was asked at the door.
+    pub asked: ReserveCall,
+    /// What was answered: places, outputs and holds are taken from here, leg by leg.
     pub receipt: Receipt,
+    /// Time since the admission. Of a call admitted while the book was away nobody but the caller knows it.
+    pub age: Micros,
     pub state: RestoredState,
-    pub entry: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RestoredState {
-    Held,
-    Ended { how: ledger::End, posted: Vec<u64> },
+    /// Under way: the holds are written, and `requests` posted at the door.
+    Held {
+        /// The call left the gateway.
+        sent: bool,
+    },
+    Ended {
+        how: ledger::End,
+        /// What was posted per leg, `requests` included; `None` where the journal's sums have it already: then only the
+        /// end is remembered.
+        posted: Option<Vec<u64>>,
+        /// Output llm_tokens that landed.
+        landed: u64,
+        /// Time since the end.
+        age: Micros,
+        /// Goes to the journal, unless it is there.
+        entry: Option<Vec<u8>>,
+    },
 }
 
 /// `adjust`.

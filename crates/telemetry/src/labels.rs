@@ -128,7 +128,7 @@ labels! {
     }
     /// Why a verb failed.
     EngineTrouble "trouble" {
-        Refused "refused", Unsupported "unsupported", Away "away", Deadline "deadline", Damaged "damaged",
+        Refused "refused", Unsupported "unsupported", Away "away", Deadline "deadline", Lost "lost", Damaged "damaged",
     }
     /// Why the book raised an alarm.
     Alarm "alarm" {

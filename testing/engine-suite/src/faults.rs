@@ -197,10 +197,10 @@ pub fn a_reservation_and_an_account_can_be_inspected(factory: Factory) {
 /// `restore` and `progress` may be unsupported; then they say so and change nothing.
 pub fn unsupported_verbs_say_so(factory: Factory) {
     let harness = factory(START);
-    let Verdict::Admit(receipt) = reserve(&*harness, &call(1, [tpm("k:tpm", 100, 60)])) else {
-        panic!("admitted")
-    };
-    let call = RestoreCall { receipt, state: RestoredState::Held, entry: None };
+    let first = call(1, [tpm("k:tpm", 100, 60)]);
+    let Verdict::Admit(receipt) = reserve(&*harness, &first) else { panic!("admitted") };
+    let asked = first.at(harness.now());
+    let call = RestoreCall { asked, receipt, age: 0, state: RestoredState::Held { sent: false } };
     if let Err(error) = wait(harness.engine().restore(&call)) {
         assert_eq!(error, EngineError::not_applied(ErrorKind::Unsupported));
     }

@@ -1,0 +1,40 @@
+//! The port to a book whose store can lose what it acknowledged: how it is found out, and how the shard is made whole.
+//!
+//! Epochs say how often a shard was made whole; SQL has the truth of them, the store a copy, and every verb carries the one
+//! its gateway knows. A store that has none, or an older one, has lost everything. A store whose server is not the one that
+//! the shard was opened on may have lost its last writes. Either way verbs answer [`crate::ErrorKind::Lost`] and write
+//! nothing, until one gateway has begun a rebuild, every live one has restored its vouchers, and the shard is opened.
+//! Who does that in which order is the business of a job; this port only gives it the steps.
+
+use tollbook_ledger::Micros;
+
+use crate::{Answer, Engine, Shard};
+
+/// What a store says of one shard; asked without any check, so also of one that is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShardState {
+    /// 0: none, the shard was never opened or everything is gone.
+    pub epoch: u64,
+    /// The server that answers is the one that the shard was opened on.
+    pub same_server: bool,
+    /// A rebuild was begun and has not been opened.
+    pub closed: bool,
+    /// Engine time of the last write that is there; 0 if none is.
+    pub seen: Micros,
+}
+
+/// Steps that make a shard whole again. Object safe.
+pub trait Recovery: Engine {
+    /// The epoch that this gateway's verbs carry from now on, unless they carry a newer one.
+    fn expect(&self, shard: Shard, epoch: u64);
+    /// The newest epoch that this gateway carries or was told by an answer; 0: none.
+    fn epoch(&self, shard: Shard) -> u64;
+    /// What the store says of the shard.
+    fn state(&self, shard: Shard) -> Answer<'_, ShardState>;
+    /// Begins a rebuild: the shard belongs to `epoch` and to the server that answers, and is closed to every verb but
+    /// `restore` and `adjust` of gateways that expect this epoch. With `clear` everything but the stream of ended calls is
+    /// removed first. Repeating it with the epoch that is there changes nothing. False if a newer epoch is there.
+    fn begin(&self, shard: Shard, epoch: u64, clear: bool) -> Answer<'_, bool>;
+    /// Ends the rebuild of this epoch; false if another epoch is there.
+    fn open(&self, shard: Shard, epoch: u64) -> Answer<'_, bool>;
+}

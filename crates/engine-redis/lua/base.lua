@@ -92,10 +92,26 @@ end
 
 -- Time: `now` addresses buckets and periods; the steady clock never goes back, lives and tombstones are measured on it.
 local now = NOW()
-local meta = call('HMGET', META, 'epoch', 'seen', 'behind')
+local meta = call('HMGET', META, 'epoch', 'seen', 'behind', 'run', 'closed')
 local seen, behind = tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 if not seen or not behind or meta[1] and not tonumber(meta[1]) then damaged('meta') end
 local steady = max(now, seen) + behind
+
+-- What its gateway knows of the shard: the epoch it expects, negative where the verb may write while the shard is being
+-- rebuilt, absent where nobody would rebuild it; then the server that answers. Nothing is written where data may be gone.
+local expects = tonumber(ARGV[#ARGV - 1])
+if expects then
+  local epoch = tonumber(meta[1] or 0)
+  local loss
+  if epoch == 0 or epoch < math.abs(expects) then
+    loss = 'all'
+  elseif meta[4] ~= ARGV[#ARGV] then
+    loss = 'tail'
+  elseif meta[5] and epoch ~= -expects then
+    loss = 'rebuilding'
+  end
+  if loss then return redis.error_reply('TB-LOST ' .. loss) end
+end
 
 -- What went wrong and has no answer of its own, by name; counted in meta when the verb writes.
 local alarms = {}

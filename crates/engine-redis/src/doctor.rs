@@ -78,7 +78,7 @@ impl RedisEngine {
 
     /// Permissions, scripts and the clock, by doing what the verbs do.
     async fn probe(&self, here: Duration) -> Finding {
-        let key = self.shard_keys(Shard(0)).own("doctor");
+        let key = self.keys(Shard(0)).own("doctor");
         let done = self.link().call(&Script::new(PROBE), &[key], &[]).await;
         let what = "scripts and permissions";
         match done.map(|value| Items::of(value).and_then(|mut items| Ok((items.text()?, items.text()?)))) {

@@ -13,13 +13,14 @@ use tollbook_engine::ledger::{
 };
 use tollbook_engine::{
     AdjustCall, Answer, Balance, Cursor, Drift, DueHold, ENTRY_MAX, Engine, EngineError, ErrorKind,
-    ExpireCall, Inspection, JournalRecord, ProgressCall, RebookCall, Receipt, ReleaseCall, RenewCall, Repair,
-    Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Verdict,
+    ExpireCall, Inspection, JournalRecord, Loss, ProgressCall, RebookCall, Receipt, ReleaseCall, RenewCall,
+    Repair, Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Verdict,
 };
 
 use crate::keys::{self, Keys, hex};
 use crate::link::{Kind, Link, LinkError, Script};
 use crate::pack::{self, MEASURES, exact, packed};
+use crate::recovery::{Epochs, Guard};
 use crate::reply::{self, Items, Odd, digest};
 use crate::script::{ClockSource, Scripts};
 
@@ -31,10 +32,12 @@ pub type GivenClock = std::sync::Arc<dyn Fn() -> tollbook_engine::ledger::Micros
 pub struct RedisEngine {
     link: Link,
     prefix: String,
-    scripts: Scripts,
+    pub(crate) scripts: Scripts,
     runtime: Handle,
     /// Those that are swept and checked here.
     shards: Vec<Shard>,
+    /// What is known of the shards' epochs, where somebody rebuilds what is lost.
+    pub(crate) epochs: Option<Epochs>,
     #[cfg(feature = "test-clock")]
     clock: Option<GivenClock>,
 }
@@ -49,7 +52,7 @@ impl std::fmt::Debug for RedisEngine {
 }
 
 /// An answer of a script: epoch, now, and what the verb says.
-type Said = Reply<Value>;
+pub(crate) type Said = Reply<Value>;
 
 impl RedisEngine {
     /// On a connection that was made; to be called on the runtime that it lives on.
@@ -60,6 +63,7 @@ impl RedisEngine {
             scripts: Scripts::new(ClockSource::Server),
             runtime: Handle::current(),
             shards: (0..=u8::MAX).map(Shard).collect(),
+            epochs: None,
             #[cfg(feature = "test-clock")]
             clock: None,
         }
@@ -72,21 +76,42 @@ impl RedisEngine {
         Self { scripts, shards, clock: Some(clock), ..Self::new(link, prefix) }
     }
 
-    fn keys(&self, shard: Shard) -> Keys {
+    /// The same where somebody rebuilds what a server loses: every verb says which epoch it expects and which server it meets,
+    /// and a shard that has lost something answers so until it is opened ([`tollbook_engine::Recovery`]).
+    #[must_use]
+    pub fn guarded(self) -> Self {
+        Self { epochs: Some(Epochs::default()), ..self }
+    }
+
+    pub(crate) fn keys(&self, shard: Shard) -> Keys {
         Keys::of(&self.prefix, shard)
     }
 
     async fn call(&self, script: &Script, keys: &Keys, args: Vec<Vec<u8>>) -> Result<Said, EngineError> {
-        #[allow(unused_mut, reason = "a test build adds its time")]
-        let mut args = args;
-        #[cfg(feature = "test-clock")]
-        args.extend(self.clock.as_ref().map(|clock| clock().to_string().into_bytes()));
-        let value = self.link.call(script, keys.list(), &args).await.map_err(trouble)?;
-        let mut items = Items::of(value)?;
-        Ok(Reply { epoch: items.number()?, now: items.number()?, value: items.value() })
+        self.call_as(Guard::Whole, script, keys, args).await
     }
 
-    fn on<'a, T: 'a>(
+    /// The arguments of the verb, the time in a test, the epoch expected; the link adds the server.
+    pub(crate) async fn call_as(
+        &self,
+        guard: Guard,
+        script: &Script,
+        keys: &Keys,
+        mut args: Vec<Vec<u8>>,
+    ) -> Result<Said, EngineError> {
+        #[cfg(feature = "test-clock")]
+        args.extend(self.clock.as_ref().map(|clock| clock().to_string().into_bytes()));
+        args.push(self.epochs.as_ref().map_or_else(Vec::new, |epochs| epochs.expects(guard, keys.shard())));
+        let value = self.link.call(script, keys.list(), &args).await.map_err(trouble)?;
+        let mut items = Items::of(value)?;
+        let (epoch, now) = (items.number()?, items.number()?);
+        if let Some(epochs) = &self.epochs {
+            epochs.told(keys.shard(), epoch);
+        }
+        Ok(Reply { epoch, now, value: items.value() })
+    }
+
+    pub(crate) fn on<'a, T: 'a>(
         &'a self,
         verb: impl Future<Output = Result<Reply<T>, EngineError>> + Send + 'a,
     ) -> Answer<'a, T> {
@@ -176,7 +201,11 @@ impl RedisEngine {
         Ok(Reply { epoch: said.epoch, now: said.now, value: () })
     }
 
-    async fn settle_call(&self, call: &SettleCall) -> Result<Reply<Settled>, EngineError> {
+    pub(crate) async fn settle_call(
+        &self,
+        call: &SettleCall,
+        guard: Guard,
+    ) -> Result<Reply<Settled>, EngineError> {
         check_amounts(&call.actual)?;
         check_entry(Some(&call.entry))?;
         let mut keys = self.keys(call.claim.shard);
@@ -192,10 +221,14 @@ impl RedisEngine {
             true,
             call.age > SETTLE_AGE_MAX,
         ));
-        self.claim(&keys, vec![args, call.entry.clone()]).await
+        self.claim(guard, &keys, vec![args, call.entry.clone()]).await
     }
 
-    async fn release_call(&self, call: &ReleaseCall) -> Result<Reply<Settled>, EngineError> {
+    pub(crate) async fn release_call(
+        &self,
+        call: &ReleaseCall,
+        guard: Guard,
+    ) -> Result<Reply<Settled>, EngineError> {
         check_entry(call.entry.as_deref())?;
         let mut keys = self.keys(call.claim.shard);
         keys.reservation(call.claim.id, call.claim.attempt);
@@ -207,11 +240,16 @@ impl RedisEngine {
         let none: [u64; 0] = [];
         let id = keys::id(call.claim.id.0);
         let args = packed(&(id, call.claim.attempt, how, none, 0_u64, -1_i64, call.entry.is_some(), false));
-        self.claim(&keys, vec![args, call.entry.clone().unwrap_or_default()]).await
+        self.claim(guard, &keys, vec![args, call.entry.clone().unwrap_or_default()]).await
     }
 
-    async fn claim(&self, keys: &Keys, args: Vec<Vec<u8>>) -> Result<Reply<Settled>, EngineError> {
-        let said = self.call(&self.scripts.settle, keys, args).await?;
+    async fn claim(
+        &self,
+        guard: Guard,
+        keys: &Keys,
+        args: Vec<Vec<u8>>,
+    ) -> Result<Reply<Settled>, EngineError> {
+        let said = self.call_as(guard, &self.scripts.settle, keys, args).await?;
         let value = reply::settled(Items::of(said.value)?)?;
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
@@ -252,7 +290,7 @@ impl RedisEngine {
         let posted = (subject, name.clone(), adjust.period, adjust.delta);
         let args = packed(&(keys::id(adjust.id), name, adjust.period, adjust.delta, opening, posted));
         let args = vec![args, call.entry.clone()];
-        let said = self.call(&self.scripts.adjust, &keys, args).await?;
+        let said = self.call_as(Guard::Rebuilding, &self.scripts.adjust, &keys, args).await?;
         let value = match said.value {
             Value::Int(applied) => applied == 1,
             _ => return Err(Odd("adjust").into()),
@@ -299,7 +337,15 @@ impl RedisEngine {
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
-    async fn command(&self, name: &str, key: &[u8], args: &[&[u8]]) -> Result<Value, EngineError> {
+    /// The same of what is read whatever was lost.
+    async fn stamped_unguarded<T>(&self, shard: Shard, value: T) -> Result<Reply<T>, EngineError> {
+        let nothing: [u8; 0] = [];
+        let (keys, args) = (self.keys(shard), vec![packed(&(nothing,))]);
+        let said = self.call_as(Guard::Off, &self.scripts.balances, &keys, args).await?;
+        Ok(Reply { epoch: said.epoch, now: said.now, value })
+    }
+
+    pub(crate) async fn command(&self, name: &str, key: &[u8], args: &[&[u8]]) -> Result<Value, EngineError> {
         let mut command = redis::cmd(name);
         command.arg(key);
         for arg in args {
@@ -318,13 +364,13 @@ impl RedisEngine {
         let key = self.keys(shard).own("j");
         let read = self.command("XRANGE", &key, &[from.as_bytes(), b"+", b"COUNT", most.as_bytes()]).await?;
         let records = Items::of(Value::Array(vec![read]))?.each(crate::journal::record)?;
-        self.stamped(shard, records).await
+        self.stamped_unguarded(shard, records).await
     }
 
     async fn journal_trim_call(&self, shard: Shard, upto: Cursor) -> Result<Reply<()>, EngineError> {
         let (key, from) = (self.keys(shard).own("j"), stream_id(Cursor(upto.0.saturating_add(1))));
         self.command("XTRIM", &key, &[b"MINID", from.as_bytes()]).await?;
-        self.stamped(shard, ()).await
+        self.stamped_unguarded(shard, ()).await
     }
 
     /// A read would be answered by a server that takes no writes: a replica, or one whose memory is full.
@@ -450,10 +496,6 @@ impl RedisEngine {
     pub(crate) fn link(&self) -> &Link {
         &self.link
     }
-
-    pub(crate) fn shard_keys(&self, shard: Shard) -> Keys {
-        self.keys(shard)
-    }
 }
 
 /// How often a check begins anew when calls came in between.
@@ -539,14 +581,14 @@ fn balance(mut items: Items, account: AccountId) -> Result<Option<Balance>, Odd>
     }))
 }
 
-fn check_amounts(actual: &[u64]) -> Result<(), EngineError> {
+pub(crate) fn check_amounts(actual: &[u64]) -> Result<(), EngineError> {
     match actual.iter().position(|amount| exact(*amount) != *amount) {
         Some(leg) => Err(Refusal::Amount(leg).into()),
         None => Ok(()),
     }
 }
 
-fn check_entry(entry: Option<&[u8]>) -> Result<(), EngineError> {
+pub(crate) fn check_entry(entry: Option<&[u8]>) -> Result<(), EngineError> {
     match entry {
         Some(entry) if entry.len() > ENTRY_MAX => Err(EngineError::not_applied(ErrorKind::EntryTooLong)),
         _ => Ok(()),
@@ -570,6 +612,14 @@ fn trouble(error: LinkError) -> EngineError {
     // Redis adds which script and line it was.
     let plain = |text: &str| text.split(" script: ").next().unwrap_or_default().trim().to_owned();
     let told = |mark: &str| error.message.split_once(mark).map(|(_, rest)| plain(rest));
+    if let Some(rest) = told("TB-LOST") {
+        let loss = match rest.as_str() {
+            "tail" => Loss::Tail,
+            "rebuilding" => Loss::Rebuilding,
+            _ => Loss::All,
+        };
+        return EngineError::not_applied(ErrorKind::Lost(loss));
+    }
     if let Some(rest) = told("TB-DAMAGED") {
         return EngineError::not_applied(ErrorKind::Damaged(rest));
     }
@@ -636,19 +686,19 @@ impl Engine for RedisEngine {
     }
 
     fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled> {
-        self.on(self.settle_call(call))
+        self.on(self.settle_call(call, Guard::Whole))
     }
 
     fn release<'a>(&'a self, call: &'a ReleaseCall) -> Answer<'a, Settled> {
-        self.on(self.release_call(call))
+        self.on(self.release_call(call, Guard::Whole))
     }
 
     fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>> {
         self.on(all(calls.iter().map(|call| self.expire_call(call))))
     }
 
-    fn restore<'a>(&'a self, _call: &'a RestoreCall) -> Answer<'a, ()> {
-        self.on(std::future::ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
+    fn restore<'a>(&'a self, call: &'a RestoreCall) -> Answer<'a, ()> {
+        self.on(self.restore_call(call))
     }
 
     fn adjust<'a>(&'a self, call: &'a AdjustCall) -> Answer<'a, bool> {

@@ -16,7 +16,7 @@ pub(crate) async fn text(
     let mut lines = Vec::new();
     let what = match what {
         Inspection::Account(account) => {
-            let key = engine.shard_keys(shard).own(&format!("a:{}", hex(account.subject.0)));
+            let key = engine.keys(shard).own(&format!("a:{}", hex(account.subject.0)));
             let fields = engine.read("HGETALL", &key, &[]).await?;
             let mut items = flat(fields)?;
             while !items.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) async fn text(
             "account"
         }
         Inspection::Reservation(id) => {
-            let keys = engine.shard_keys(shard);
+            let keys = engine.keys(shard);
             for attempt in 0..=ATTEMPTS_MAX {
                 let key = keys.own(&format!("r:{:032x}:{attempt}", id.0));
                 if let Value::BulkString(value) = engine.read("GET", &key, &[]).await? {

@@ -10,6 +10,7 @@ use tollbook_engine::ledger::{AccountId, Attempt, ReservationId, SubjectId};
 /// The keys of one verb: those of the shard, then what is added, each once.
 #[derive(Debug)]
 pub(crate) struct Keys {
+    shard: Shard,
     tag: String,
     all: Vec<Vec<u8>>,
     subjects: Vec<(SubjectId, usize)>,
@@ -19,7 +20,11 @@ impl Keys {
     pub(crate) fn of(prefix: &str, shard: Shard) -> Self {
         let tag = format!("{prefix}:{{{}}}:", shard.0);
         let all = ["meta", "due", "e", "j", "s"].map(|name| format!("{tag}{name}").into_bytes()).to_vec();
-        Self { tag, all, subjects: Vec::new() }
+        Self { shard, tag, all, subjects: Vec::new() }
+    }
+
+    pub(crate) fn shard(&self) -> Shard {
+        self.shard
     }
 
     fn add(&mut self, name: std::fmt::Arguments<'_>) -> usize {
@@ -33,6 +38,11 @@ impl Keys {
 
     pub(crate) fn adjust(&mut self, id: u128) -> usize {
         self.add(format_args!("x:{id:032x}"))
+    }
+
+    /// Keys that another answer named: what follows the hash tag.
+    pub(crate) fn named(&mut self, name: &str) {
+        self.add(format_args!("{name}"));
     }
 
     /// The place of a subject's key in KEYS, counted from one.

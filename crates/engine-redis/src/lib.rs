@@ -12,6 +12,7 @@ mod journal;
 mod keys;
 mod link;
 mod pack;
+mod recovery;
 mod reply;
 mod script;
 

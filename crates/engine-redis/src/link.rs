@@ -68,7 +68,7 @@ impl Link {
     }
 
     /// Runs a script, which is brought to the server where it does not know it. All keys share a hash tag: the first tells
-    /// the node.
+    /// the node. Behind `args` comes the `run_id` of the server that answers, empty where this user may not ask for it.
     ///
     /// # Errors
     /// By the deadline at the latest.

@@ -1,7 +1,8 @@
 //! The verbs as Lua: each is the shared parts and its own file, called by SHA.
 //!
 //! The parts are functions of one prelude (`lua/base.lua` first); a verb gets those it needs. The clock is the server's `TIME`. Tests may bring
-//! their own in the last argument: that text exists in their build alone.
+//! their own in an argument: that text exists in their build alone. The last two arguments of every call are the epoch that
+//! its gateway expects and the server's `run_id`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ end
 ";
 
 #[cfg(feature = "test-clock")]
-const GIVEN: &str = "local function NOW() return tonumber(ARGV[#ARGV]) end\n";
+const GIVEN: &str = "local function NOW() return tonumber(ARGV[#ARGV - 2]) end\n";
 
 /// Where a verb's time comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +42,7 @@ macro_rules! parts {
 }
 
 macro_rules! scripts {
-    ($($verb:ident: $($part:ident)+;)+) => {
+    ($($verb:ident: $($part:ident)*;)+) => {
         /// All verbs.
         #[derive(Debug)]
         pub(crate) struct Scripts {
@@ -51,7 +52,7 @@ macro_rules! scripts {
         impl Scripts {
             pub(crate) fn new(clock: ClockSource) -> Self {
                 let script = |parts: &[&str]| Script::new(&assemble(&[&[clock.text()], parts].concat()));
-                Self { $($verb: script(parts!(base account track $($part)+ $verb)),)+ }
+                Self { $($verb: script(parts!(base account track $($part)* $verb)),)+ }
             }
         }
     };
@@ -72,6 +73,12 @@ scripts! {
     check: book;
     repair: book;
     prune: estimate;
+    state: ;
+    clear: book;
+    begin: ;
+    open: ;
+    sums: book;
+    restore: estimate book plan;
 }
 
 /// One text of the parts: without comments, and with the value of each `const` in place of its name. The names would be

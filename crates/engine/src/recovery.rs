@@ -6,7 +6,7 @@
 //! nothing, until one gateway has begun a rebuild, every live one has restored its vouchers, and the shard is opened.
 //! Who does that in which order is the business of a job; this port only gives it the steps.
 
-use tollbook_ledger::Micros;
+use tollbook_ledger::{AccountId, Measure, Micros};
 
 use crate::{Answer, Engine, Shard};
 
@@ -23,6 +23,17 @@ pub struct ShardState {
     pub seen: Micros,
 }
 
+/// What one period of a quota had, by the journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeriodSum {
+    pub account: AccountId,
+    pub measure: Measure,
+    /// Start and end of the period, UTC seconds; 0 and `u64::MAX` for lifetime.
+    pub period: u64,
+    pub end: u64,
+    pub posted: i64,
+}
+
 /// Steps that make a shard whole again. Object safe.
 pub trait Recovery: Engine {
     /// The epoch that this gateway's verbs carry from now on, unless they carry a newer one.
@@ -32,9 +43,14 @@ pub trait Recovery: Engine {
     /// What the store says of the shard.
     fn state(&self, shard: Shard) -> Answer<'_, ShardState>;
     /// Begins a rebuild: the shard belongs to `epoch` and to the server that answers, and is closed to every verb but
-    /// `restore` and `adjust` of gateways that expect this epoch. With `clear` everything but the stream of ended calls is
-    /// removed first. Repeating it with the epoch that is there changes nothing. False if a newer epoch is there.
+    /// `restore` and `adjust` of gateways that expect this epoch. With `clear` all accounts and live reservations are removed
+    /// first; the stream of ended calls, their tombstones and the estimators stay, for the stream is to be drained before.
+    /// Repeating it with the epoch that is there changes nothing. False if a newer epoch is there, or this one on another
+    /// server: then the rebuild is to begin anew.
     fn begin(&self, shard: Shard, epoch: u64, clear: bool) -> Answer<'_, bool>;
+    /// Within the rebuild of this epoch, before anything is restored: what was posted to these periods *is* so much. Opens
+    /// accounts and periods; writes no entry, the journal has them. False if the shard is not closed for this epoch.
+    fn post<'a>(&'a self, shard: Shard, epoch: u64, sums: &'a [PeriodSum]) -> Answer<'a, bool>;
     /// Ends the rebuild of this epoch; false if another epoch is there.
     fn open(&self, shard: Shard, epoch: u64) -> Answer<'_, bool>;
 }

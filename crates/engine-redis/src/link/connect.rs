@@ -28,6 +28,17 @@ use super::options::{Address, Options, Tls, WrongOptions};
 /// Moves the connection's bytes; ends when the connection does, and ends it when dropped.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// A connection that has answered.
+pub(super) struct Opened {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) driver: Driver,
+    /// The server's `run_id`, another after each of its starts; empty where this user may not ask for it.
+    pub(super) run: Vec<u8>,
+}
+
+/// Longest `run_id` that is believed; servers tell 40 digits.
+const RUN_MAX: usize = 64;
+
 /// Opens connections to any node with the same login.
 pub(super) struct Connector {
     login: RedisConnectionInfo,
@@ -60,14 +71,14 @@ impl Connector {
     /// One question over a connection of its own, within the time of a try to connect.
     pub(super) async fn ask(&self, address: &Address, command: &Cmd) -> Result<Value, LinkError> {
         let asked = async {
-            let (connection, driver) = self.open(address).await?;
+            let Opened { connection, driver, .. } = self.open(address).await?;
             told(connection, driver, command).await
         };
         let late = |_| LinkError::no(Kind::Refused, format!("no answer from {address} in time"));
         timeout(self.timeout, asked).await.map_err(late)?
     }
 
-    pub(super) async fn open(&self, address: &Address) -> Result<(MultiplexedConnection, Driver), LinkError> {
+    pub(super) async fn open(&self, address: &Address) -> Result<Opened, LinkError> {
         let late = |_| LinkError::no(Kind::Refused, format!("no connection to {address} in time"));
         timeout(self.timeout, self.way(address)).await.map_err(late)?
     }
@@ -95,7 +106,7 @@ impl Connector {
         }
     }
 
-    async fn way(&self, address: &Address) -> Result<(MultiplexedConnection, Driver), LinkError> {
+    async fn way(&self, address: &Address) -> Result<Opened, LinkError> {
         let refused = |error: std::io::Error| LinkError::no(Kind::Refused, format!("{address}: {error}"));
         let stream = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(refused)?;
         stream.set_nodelay(true).map_err(refused)?;
@@ -105,7 +116,7 @@ impl Connector {
         self.login(tls.connect(name, stream).await.map_err(refused)?).await
     }
 
-    async fn login<S>(&self, stream: S) -> Result<(MultiplexedConnection, Driver), LinkError>
+    async fn login<S>(&self, stream: S) -> Result<Opened, LinkError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -114,12 +125,23 @@ impl Connector {
         let made = MultiplexedConnection::new_with_config(&self.login, stream, config).await;
         let (connection, driver) = made.map_err(|error| LinkError::before(&error))?;
         let mut driver: Driver = Box::pin(driver);
-        match told(connection.clone(), &mut driver, &redis::cmd("PING")).await {
-            // A user that may call scripts need not be allowed to ping.
-            Err(error) if !error.message.starts_with("NOPERM") => Err(error),
-            _ => Ok((connection, driver)),
-        }
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
+        let run = match told(connection.clone(), &mut driver, &info).await {
+            Ok(Value::BulkString(text)) => run_of(&text),
+            Ok(Value::VerbatimString { text, .. }) => run_of(text.as_bytes()),
+            // A user that may call scripts need not be allowed to ask.
+            Err(error) if !error.message.starts_with("NOPERM") => return Err(error),
+            _ => Vec::new(),
+        };
+        Ok(Opened { connection, driver, run })
     }
+}
+
+fn run_of(info: &[u8]) -> Vec<u8> {
+    let mut lines = info.split(|byte| matches!(byte, b'\r' | b'\n'));
+    let run = lines.find_map(|line| line.strip_prefix(b"run_id:"));
+    run.filter(|run| run.len() <= RUN_MAX).unwrap_or_default().to_vec()
 }
 
 /// The answer to one command while nobody else drives the connection. No call is on it, so nothing is applied.

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
-use super::connect::{Connector, Driver};
+use super::connect::{Connector, Opened};
 use super::error::{Kind, LinkError};
 use super::options::Address;
 use super::script::Script;
@@ -78,6 +78,8 @@ enum State {
 /// An open connection.
 struct Wire {
     connection: MultiplexedConnection,
+    /// The server's `run_id`.
+    run: Vec<u8>,
     turns: Semaphore,
     /// How many answers it has brought.
     answers: AtomicU64,
@@ -154,9 +156,19 @@ impl Node {
         until: Instant,
     ) -> Result<Value, LinkError> {
         let wire = self.wire(until).await?;
+        self.send_on(&wire, command, is_asking, until).await
+    }
+
+    async fn send_on(
+        &self,
+        wire: &Wire,
+        command: &Cmd,
+        is_asking: bool,
+        until: Instant,
+    ) -> Result<Value, LinkError> {
         let mut connection = wire.connection.clone();
         if !is_asking {
-            return over(&wire, until, connection.send_packed_command(command)).await;
+            return over(wire, until, connection.send_packed_command(command)).await;
         }
         let mut both = redis::Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(command.clone());
@@ -164,10 +176,11 @@ impl Node {
             let answers = connection.send_packed_commands(&both, 0, 2).await?;
             Ok(answers.into_iter().nth(1).unwrap_or(Value::Nil))
         };
-        over(&wire, until, answer).await
+        over(wire, until, answer).await
     }
 
-    /// The call of a script, which is brought to the server where it does not know it.
+    /// The call of a script, which is brought to the server where it does not know it. The server's `run_id` is added to its
+    /// arguments.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -178,7 +191,10 @@ impl Node {
         let mut has_loaded = false;
         loop {
             let seen = self.loaded.load(Ordering::Acquire);
-            let error = match self.send(call, is_asking, until).await {
+            let wire = self.wire(until).await?;
+            let mut told = call.clone();
+            told.arg(&wire.run);
+            let error = match self.send_on(&wire, &told, is_asking, until).await {
                 Err(error) if error.kind == Kind::NoScript => error,
                 answer => return answer,
             };
@@ -268,10 +284,10 @@ async fn keep(source: Source, connector: Arc<Connector>, state: watch::Sender<St
     let mut pause = PAUSE_MIN;
     loop {
         let error = match source.open(&connector).await {
-            Ok((address, connection, driver)) => {
+            Ok((address, made)) => {
                 let opened = Instant::now();
                 let end = tokio::select! {
-                    end = hold(connection, driver, &state) => end,
+                    end = hold(made, &state) => end,
                     new = source.leaves(&address) => LinkError::no(Kind::ReadOnly, format!("the primary is {new}")),
                 };
                 if opened.elapsed() >= STEADY {
@@ -290,20 +306,14 @@ async fn keep(source: Source, connector: Arc<Connector>, state: watch::Sender<St
 }
 
 impl Source {
-    async fn open(
-        &self,
-        connector: &Connector,
-    ) -> Result<(Address, MultiplexedConnection, Driver), LinkError> {
+    async fn open(&self, connector: &Connector) -> Result<(Address, Opened), LinkError> {
         match self {
-            Self::Fixed(address) => {
-                let (connection, driver) = connector.open(address).await?;
-                Ok((address.clone(), connection, driver))
-            }
+            Self::Fixed(address) => Ok((address.clone(), connector.open(address).await?)),
             Self::Sentinels(sentinels) => {
                 let address = sentinels.primary().await?;
-                let (connection, mut driver) = connector.open(&address).await?;
-                connector.is_primary(&connection, &mut driver).await?;
-                Ok((address, connection, driver))
+                let mut made = connector.open(&address).await?;
+                connector.is_primary(&made.connection, &mut made.driver).await?;
+                Ok((address, made))
             }
         }
     }
@@ -323,9 +333,11 @@ impl Source {
 }
 
 /// From the opening of a connection to its end, and why it ended. Calls that are on it then fail.
-async fn hold(connection: MultiplexedConnection, driver: Driver, state: &watch::Sender<State>) -> LinkError {
+async fn hold(made: Opened, state: &watch::Sender<State>) -> LinkError {
+    let Opened { connection, driver, run } = made;
     let wire = Arc::new(Wire {
         connection,
+        run,
         turns: Semaphore::new(IN_FLIGHT_MAX),
         answers: AtomicU64::new(0),
         end: OnceLock::new(),

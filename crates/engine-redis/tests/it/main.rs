@@ -11,6 +11,7 @@
 mod corrupt;
 mod harness;
 mod link;
+mod lost;
 
 /// The suite on Redis.
 mod redis {

@@ -25,11 +25,13 @@ async fn a_script_is_brought_and_called() {
 async fn keys_and_arguments_arrive_as_they_are() {
     let server = Server::redis();
     let link = patient(server.port());
-    let script = Script::new("return {KEYS[1], KEYS[2], ARGV[1], #ARGV}");
+    let script = Script::new("return {KEYS[1], KEYS[2], ARGV[1], #ARGV, ARGV[2]}");
     let (keys, args) = ([b"a\r\n".to_vec(), vec![0, 255]], [vec![b'x'; 100_000]]);
     let answer = link.call(&script, &keys, &args).await.unwrap();
     let text = |bytes: &[u8]| Value::BulkString(bytes.to_vec());
-    assert_eq!(answer, Value::Array(vec![text(&keys[0]), text(&keys[1]), text(&args[0]), Value::Int(1)]));
+    let run = server.info("run_id").unwrap();
+    let own = [text(&keys[0]), text(&keys[1]), text(&args[0])];
+    assert_eq!(answer, Value::Array([&own[..], &[Value::Int(2), text(run.as_bytes())]].concat()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,115 @@
+-- restore: a reservation as its voucher tells, without deciding (L5); once for each id and attempt.
+-- KEYS: the reservation, then subjects. Arguments: id, attempt, how (0 held, else the end), legs, what was answered per leg
+-- (place, output, held, decided), life, sent, admitted, and of an ended one: amounts per leg or nil, landed, its age, whether
+-- there is an entry; context or entry.
+-- Answers: done, known (it has ended here), live (it has not, and the voucher tells an end).
+
+local id, attempt, how, legs, told, life, sent, admitted, posted, landed, age, has_entry = unpack(ARGS, 1, 12)
+local row = reservation(KEYS[6])
+if row then
+  local is_open = row[R_STATE] == LIVE_NOW or row[R_STATE] == EXPIRED
+  if how ~= LIVE_NOW and is_open then return answer('live') end
+  return answer('known')
+end
+
+for _, leg in ipairs(legs) do
+  want(KEYS[leg[L_KEY]], leg[L_NAME])
+  if leg[L_KIND] == FORECAST then with_track() end
+end
+fetch()
+
+-- An amount into the bucket of its own time, if that is still in the ring.
+local function put(account, number, amount)
+  local row = account.row
+  ring_advance(account)
+  local age_ = max(row[NEWEST] - number, 0)
+  if amount <= 0 or age_ >= row[P1] then return end
+  if age_ == 0 then return ring_post(account, amount) end
+  local taken = min(amount, AMOUNT_MAX - row[SUM])
+  set_cell(account, number, cell(account, number) + taken)
+  row[SUM], row[DECAYED] = row[SUM] + taken, row[DECAYED] + taken * (row[P1] - age_)
+  row[TOP] = max(row[TOP], number)
+end
+
+-- The period that a place names, opened if need be.
+local function period_at(account, leg, place)
+  if period_of(account.row, place) then return end
+  local starts, ends = leg[L_PERIODS], NEVER_SECOND
+  for index = 1, #starts - 1 do
+    if starts[index] == place then ends = starts[index + 1] end
+  end
+  open_period(account.row, place, ends)
+end
+
+local function ended_bucket(width) return div(max(now - age, 0), width) end
+
+local kept, learners, charges, known = {}, {}, {}, {}
+probe()
+for index, leg in ipairs(legs) do
+  local account = want(KEYS[leg[L_KEY]], leg[L_NAME])
+  local place, output, held, decided = unpack(told[index], 1, 4)
+  local kind, measure = leg[L_KIND], leg[L_MEASURE]
+  local stored = account.row
+  local fits = not stored or is_shape(stored, measure, kind, leg[L_P1], leg[L_P2], leg[L_P3])
+  if not fits then
+    alarm('misfits', 1)
+  else
+    opened[account.key] = opened[account.key] or not stored
+    account.row = stored or new_row(measure, kind, leg[L_P1], leg[L_P2], leg[L_P3])
+    account.dirty, account.row[USED] = true, steady
+    if kind == QUOTA then period_at(account, leg, place) end
+    if kind == FORECAST then account.track = account.track or (account.row[NEWEST] == 0 and {} or nil) end
+    local input = thousandth(leg[L_BASE])
+    if how == LIVE_NOW then
+      account.row[LIVE] = account.row[LIVE] + 1
+      if kind == FORECAST then
+        post_second(account, place, input)
+      elseif measure ~= REQUESTS then
+        hold(account, place, held)
+      elseif kind == RATE then
+        put(account, place, decided)
+      else
+        post(account, place, decided)
+      end
+    elseif posted and posted[index] > 0 and kind ~= CONCURRENCY then
+      local amount = posted[index]
+      if kind == FORECAST then
+        local output_ = min(amount, max(amount_of(leg[L_BASE], leg[L_PER], landed) - input, 0))
+        post_second(account, place, amount - output_)
+        post_second(account, ended_bucket(SECOND), output_)
+      elseif kind == RATE then
+        put(account, measure == REQUESTS and place or ended_bucket(leg[L_P2]), amount)
+      else
+        post(account, place, amount)
+      end
+    end
+  end
+  if kind == QUOTA and posted and posted[index] ~= 0 then
+    charges[#charges + 1] = { subject_of(account.key), leg[L_NAME], place, posted[index] }
+  end
+  local estimator = leg[L_ESTIMATOR]
+  local learner = estimator[1] == 2 and estimator[2] .. estimator[3] .. estimator[4]
+  if learner and not known[learner] then
+    known[learner] = true
+    learners[#learners + 1] = { estimator[3], estimator[4], estimator[2] }
+  end
+  local asks = asks_of(leg[L_LIMITS])
+  local carries_hold = measure ~= REQUESTS and kind ~= FORECAST and fits
+  kept[index] = {
+    subject_of(account.key), leg[L_NAME], kind, measure,
+    (asks.worst and AT_WORST or 0) + (asks.charge and CHARGE or 0) + (leg[L_REFUND] == 1 and REFUND or 0),
+    place, leg[L_BASE], leg[L_PER], leg[L_CAP], leg[L_WORST], output, carries_hold and held or 0, decided, 0,
+    asks.enforced and asks.hard < NO_CEILING and asks.hard or -1,
+  }
+end
+if how == LIVE_NOW then
+  local due = steady + life
+  call('SET', KEYS[6], pack({ LIVE_NOW, admitted, due, sent, ARGV[2], learners, kept }))
+  call('ZADD', DUE, whole(due), member_of(id, attempt, kept))
+else
+  call('SET', KEYS[6], pack({ how, admitted, steady, #legs }), 'PX', whole(TOMB_TTL))
+  if has_entry then journal(id, attempt, 0, ({ 1, 2, 3, 1, 4 })[how], admitted, charges, ARGV[2]) end
+end
+tick()
+store()
+return answer('done')

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
 use tollbook_engine::Shard;
 
 use crate::engine::RedisEngine;
@@ -59,21 +59,32 @@ pub struct Finding {
 impl RedisEngine {
     /// Looks at all servers of the book; `here` is the time on this machine, since 1970.
     pub async fn examine(&self, here: Duration) -> Vec<Finding> {
-        let mut found = Vec::new();
-        match self.link().everywhere(redis::cmd("INFO").arg("everything")).await {
-            Ok(nodes) => {
-                for (node, answer) in nodes {
-                    match answer {
-                        Ok(info) => found.extend(server(&node, &info)),
-                        Err(error) => found.push(away(node, &error)),
-                    }
-                }
-            }
-            Err(error) => found.push(away(String::new(), &error)),
+        let mut found = self.everywhere(redis::cmd("INFO").arg("everything"), server).await;
+        if self.link().is_cluster() {
+            found.extend(self.everywhere(redis::cmd("CLUSTER").arg("INFO"), slots).await);
         }
         found.push(self.probe(here).await);
         found.push(self.latency().await);
         found
+    }
+
+    /// What every node says of itself.
+    async fn everywhere(&self, command: &Cmd, read: fn(&str, &Value) -> Vec<Finding>) -> Vec<Finding> {
+        let nodes = match self.link().everywhere(command).await {
+            Ok(nodes) => nodes,
+            Err(error) => return vec![away(String::new(), &error)],
+        };
+        let of = |(node, answer): (String, Result<Value, LinkError>)| match answer {
+            Ok(told) => read(&node, &told),
+            Err(error) if error.message.starts_with("NOPERM") => vec![bad(
+                node,
+                "permissions",
+                &error.to_string(),
+                "the user needs INFO: by its run_id a gateway sees that the server is another one, or has started again",
+            )],
+            Err(error) => vec![away(node, &error)],
+        };
+        nodes.into_iter().flat_map(of).collect()
     }
 
     /// Permissions, scripts and the clock, by doing what the verbs do.
@@ -144,13 +155,42 @@ fn bad(node: String, what: &'static str, seen: &str, advice: &str) -> Finding {
     Finding { node, what, health: Health::Bad, seen: seen.to_owned(), advice: advice.to_owned() }
 }
 
-/// What one server tells of itself.
-fn server(node: &str, info: &Value) -> Vec<Finding> {
-    let text = match info {
+/// All lines of an answer.
+fn lines(told: &Value) -> String {
+    match told {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
         _ => String::new(),
-    };
+    }
+}
+
+/// What one node of a cluster sees of it.
+fn slots(node: &str, told: &Value) -> Vec<Finding> {
+    let text = lines(told);
+    let fields: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
+    let field = |name: &str| fields.get(name).map_or("unknown", |value| value.trim());
+    let good = field("cluster_state") == "ok" && field("cluster_slots_ok") == "16384";
+    vec![Finding {
+        node: node.to_owned(),
+        what: "slots",
+        health: if good { Health::Good } else { Health::Bad },
+        seen: format!(
+            "cluster {}, {} of 16384 slots served",
+            field("cluster_state"),
+            field("cluster_slots_ok")
+        ),
+        advice: if good {
+            ""
+        } else {
+            "give every slot to a primary: tenants whose slot nobody serves are refused"
+        }
+        .to_owned(),
+    }]
+}
+
+/// What one server tells of itself.
+fn server(node: &str, info: &Value) -> Vec<Finding> {
+    let text = lines(info);
     let fields: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let field = |name: &str| fields.get(name).map_or("unknown", |value| value.trim());
     let finding = |what, health, seen: String, advice: &str| Finding {
@@ -205,7 +245,7 @@ fn is_enough(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Health, is_enough, server};
+    use super::{Health, is_enough, server, slots};
 
     #[test]
     fn versions_are_compared_as_numbers() {
@@ -223,5 +263,14 @@ mod tests {
         let of = |what: &str| found.iter().find(|one| one.what == what).map(|one| one.health);
         assert_eq!((of("version"), of("eviction")), (Some(Health::Good), Some(Health::Bad)));
         assert_eq!(of("persistence"), Some(Health::Poor));
+    }
+
+    #[test]
+    fn a_cluster_with_a_hole_is_bad() {
+        let seen = |text: &str| slots("node", &redis::Value::BulkString(text.into()))[0].health;
+        assert_eq!(seen("cluster_state:ok\r\ncluster_slots_ok:16384\r\n"), Health::Good);
+        assert_eq!(seen("cluster_state:fail\r\ncluster_slots_ok:16384\r\n"), Health::Bad);
+        assert_eq!(seen("cluster_state:ok\r\ncluster_slots_ok:16383\r\n"), Health::Bad);
+        assert_eq!(seen(""), Health::Bad);
     }
 }

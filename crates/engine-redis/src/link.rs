@@ -121,6 +121,11 @@ impl Link {
         }
     }
 
+    /// Slots are spread over several nodes.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
     fn until(&self) -> Instant {
         Instant::now() + self.deadline
     }

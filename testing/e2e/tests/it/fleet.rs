@@ -175,6 +175,13 @@ fn the_doctor_tells_what_a_server_lacks() {
     let rights = "~tb:* +@all -@admin -@dangerous +info";
     let ([.., scripts, _, connection], sound) = examined(user(rights), Some(("gateway", "secret")));
     assert_eq!((scripts.as_str(), connection.as_str(), sound), ("good", "nothing", true));
+    let ([.., scripts, _, connection], sound) =
+        examined(user("~tb:* +@all -info"), Some(("gateway", "secret")));
+    assert_eq!(
+        (scripts.as_str(), connection.as_str(), sound),
+        ("good", "nothing", false),
+        "restarts go unseen"
+    );
     let ([.., scripts, _, _], sound) = examined(user("~other:* +@all"), Some(("gateway", "secret")));
     assert_eq!((scripts.as_str(), sound), ("bad", false));
     let ([.., connection], sound) = examined(user(rights), Some(("gateway", "wrong")));

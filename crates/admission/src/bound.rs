@@ -412,8 +412,7 @@ fn in_flight(tenant: &str) -> BoundAccount {
 
 /// The shard of a tenant or pool: crc32 of its id, modulo 256. Part of the stored form.
 pub fn shard(id: &str) -> Shard {
-    let [low, ..] = crc32fast::hash(id.as_bytes()).to_le_bytes();
-    Shard(low)
+    Shard(tollbook_store::shard_of(id))
 }
 
 impl std::fmt::Debug for Bound {

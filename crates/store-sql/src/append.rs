@@ -7,14 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, Sqlite, SqlitePool, Transaction};
-use tollbook_store::{Appended, BATCH_MAX, Entry, EntryKey, Name, StoreError, StoreErrorKind};
+use tollbook_store::{
+    Appended, BATCH_MAX, Entry, EntryKey, Name, Side, StoreError, StoreErrorKind, shard_of,
+};
 
 use crate::error::{commit, not_applied};
 use crate::line::{
     PostedLine, body_text, bounded, json, posted_line, stored, total_add, total_key, total_line, total_of,
 };
 use crate::row;
-use crate::sql::{ENTRIES_INSERT, ENTRY_COLUMNS, ENTRY_NEWEST, ENTRY_ROWS, POSTED_ADD, TOTAL_ADD};
+use crate::sql::{
+    ENTRIES_INSERT, ENTRY_COLUMNS, ENTRY_NEWEST, ENTRY_ROWS, POSTED_ADD, SHARD_END_SET, TOTAL_ADD,
+};
 
 pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appended, StoreError> {
     if batch.is_empty() {
@@ -32,6 +36,9 @@ pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appen
     }
     let new = new_entries(&mut tx, batch, inserted).await?;
     let (posted, totals) = (posted(&new), totals(&new)?);
+    if let Some(ends) = ends(&new)? {
+        sqlx::query(SHARD_END_SET).bind(ends).execute(&mut *tx).await.map_err(not_applied)?;
+    }
     if !posted.is_empty() {
         sqlx::query(POSTED_ADD).bind(json(&posted)?).execute(&mut *tx).await.map_err(not_applied)?;
     }
@@ -96,15 +103,43 @@ async fn new_entries<'a>(
     Ok(booked.filter(|entry| new.remove(&entry.key())).collect())
 }
 
-/// What the entries posted, summed by account and period.
-fn posted(entries: &[&Entry]) -> Vec<PostedLine> {
-    let mut sums: BTreeMap<(i64, i64, i64), i64> = BTreeMap::new();
-    for leg in entries.iter().flat_map(|entry| &entry.posted) {
-        let (subject, account, period, amount) = posted_line(leg);
-        let sum = sums.entry((subject, account, period)).or_default();
-        *sum = sum.saturating_add(amount);
+/// What the entries posted, summed by account and period, with the account's shard.
+fn posted(entries: &[&Entry]) -> Vec<(i64, i64, i64, i64, Option<u8>)> {
+    let mut sums: BTreeMap<(i64, i64, i64), (i64, Option<u8>)> = BTreeMap::new();
+    for entry in entries {
+        let shard = shard(entry);
+        for leg in &entry.posted {
+            let (subject, account, period, amount) = posted_line(leg);
+            let (sum, of) = sums.entry((subject, account, period)).or_default();
+            (*sum, *of) = (sum.saturating_add(amount), shard.or(*of));
+        }
     }
-    sums.into_iter().map(|((subject, account, period), amount)| (subject, account, period, amount)).collect()
+    let line = |((subject, account, period), (amount, shard))| (subject, account, period, amount, shard);
+    sums.into_iter().map(line).collect()
+}
+
+/// Where an entry's accounts are kept, as far as it tells.
+fn shard(entry: &Entry) -> Option<u8> {
+    let owner = match entry.body.side {
+        Side::Tenant => &entry.body.tenant,
+        Side::Pool => &entry.body.pool,
+        Side::Unreadable => return None,
+    };
+    Some(shard_of(owner))
+}
+
+/// The newest end in each shard, if any is known.
+fn ends(entries: &[&Entry]) -> Result<Option<String>, StoreError> {
+    let mut newest: BTreeMap<u8, i64> = BTreeMap::new();
+    for entry in entries {
+        let Some(shard) = shard(entry) else { continue };
+        let end = newest.entry(shard).or_default();
+        *end = (*end).max(stored(entry.ended_at));
+    }
+    if newest.is_empty() {
+        return Ok(None);
+    }
+    json(&newest.into_iter().collect::<Vec<_>>()).map(Some)
 }
 
 /// What the entries add to the totals, if anything.

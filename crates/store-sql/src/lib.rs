@@ -1,6 +1,6 @@
-//! The store on SQL: the journal and the limit history in one SQLite file.
+//! The store on SQL: the journal, the limit history and what a fleet shares, in one SQLite file.
 //!
-//! Invariants: rows are only ever inserted, totals are only added to, both in one transaction; a key that is there
+//! Invariants: rows of the journal are only ever inserted, totals are only added to, both in one transaction; a key that is there
 //! already changes nothing, totals included. Writers begin with the write lock, so none fails half-way for want of it.
 //! Ids compare byte for byte. A commit is on disk before it is answered.
 //! When another process holds the file: writers wait up to five seconds, then say `Busy`, not applied. A file of a
@@ -10,6 +10,7 @@
 
 mod append;
 mod error;
+mod fleet;
 #[cfg(test)]
 mod full;
 mod history;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use sqlx::SqlitePool;
 use tollbook_store::StoreError;
 
-/// The journal and the limit history in one SQLite file. Cheap to clone.
+/// The journal, the limit history and what a fleet shares, in one SQLite file. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     /// One connection: writers take turns here, not inside SQLite.

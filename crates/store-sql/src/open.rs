@@ -37,7 +37,7 @@ pub(crate) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
         .page_size(16_384)
         .pragma("wal_autocheckpoint", "2000")
         // Every text is a file of this crate; a cache of all of them is small.
-        .statement_cache_capacity(32);
+        .statement_cache_capacity(64);
     let writer = connect(options.clone().journal_mode(SqliteJournalMode::Wal)).await?;
     check_version(&writer).await?;
     migrate(&writer).await?;

@@ -30,6 +30,27 @@ statements!(
     CALL_LIST "call_list",
     LIMIT_LIST "limit_list",
     LIMIT_INSERT "limit_insert",
+    POSTED_BY_SHARD "posted_by_shard",
+    POSTED_ASTRAY "posted_astray",
+    SHARD_END_SET "shard_end_set",
+    SHARD_END "shard_end",
+    ENTRY_PLACES "entry_places",
+    ENTRY_LAST "entry_last",
+    GATEWAY_BEAT "gateway_beat",
+    GATEWAY_LEAVE "gateway_leave",
+    GATEWAY_FORGET "gateway_forget",
+    GATEWAY_LIVE "gateway_live",
+    SHARD_LIST "shard_list",
+    SHARD_FIRST "shard_first",
+    SHARD_BEGIN "shard_begin",
+    SHARD_MARK "shard_mark",
+    SHARD_STAGE "shard_stage",
+    LEASE_TAKE "lease_take",
+    LEASE_LEAVE "lease_leave",
+    RESTORER_AWAIT "restorer_await",
+    RESTORER_FORGET "restorer_forget",
+    RESTORER_REPORT "restorer_report",
+    RESTORER_LIST "restorer_list",
 );
 
 /// Columns of [`ENTRY_INSERT`], in order.
@@ -47,6 +68,7 @@ pub(crate) static ENTRIES_INSERT: LazyLock<String> = LazyLock::new(|| {
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0001_journal.sql"),
     include_str!("../sql/sqlite/migrations/0002_limit_history.sql"),
+    include_str!("../sql/sqlite/migrations/0003_fleet.sql"),
 ];
 
 #[cfg(test)]

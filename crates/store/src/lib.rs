@@ -1,4 +1,5 @@
-//! The port of the durable store: what calls were charged, and how limits were defined over time.
+//! The port of the durable store: what calls were charged, how limits were defined over time, and what the gateways of one
+//! shared book tell each other.
 //!
 //! Invariants: the journal is insert-only and unique by [`EntryKey`]; a repeat changes nothing; a mistake gets an entry
 //! that corrects it, and the sum of a call's entries is the call. Amounts are integers (L13).
@@ -12,6 +13,7 @@ mod codec;
 mod encode;
 mod entry;
 mod error;
+mod fleet;
 mod history;
 mod journal;
 mod money;
@@ -26,6 +28,10 @@ pub use entry::{
     Origin, Overrun, REQUEST_ID_MAX, Side, Usage, signed,
 };
 pub use error::{Applied, StoreError, StoreErrorKind};
+pub use fleet::{
+    BEAT_EVERY, EpochCause, FORGOTTEN_AFTER, Fleet, GatewayId, LEASE, LIVE_WITHIN, Restored, Restorer,
+    ShardEpoch, ShardSums, Stage, shard_of,
+};
 pub use history::{LimitHistory, LimitRow};
 pub use journal::{
     Appended, BATCH_MAX, Day, DayRange, EntryPlace, Journal, PAGE_MAX, Page, PostedSum, Span, Total,

@@ -61,6 +61,11 @@ CREATE TABLE entry (
     UNIQUE (reservation, side, attempt, seq, unbooked)
 ) STRICT;
 
+CREATE TABLE gateway (
+    id INTEGER PRIMARY KEY,
+    seen_at INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE limit_history (
     limit_name TEXT NOT NULL,
     version INTEGER NOT NULL CHECK (version > 0),
@@ -74,9 +79,44 @@ CREATE TABLE posted (
     subject INTEGER NOT NULL,
     account INTEGER NOT NULL,
     period INTEGER NOT NULL,
-    amount INTEGER NOT NULL,
+    amount INTEGER NOT NULL, shard INTEGER,
     PRIMARY KEY (subject, account, period)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE restorer (
+    shard INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    gateway INTEGER NOT NULL,
+    awaited INTEGER NOT NULL CHECK (awaited IN (0, 1)),
+    reported INTEGER NOT NULL CHECK (reported IN (0, 1)),
+    held INTEGER NOT NULL,
+    ended INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    PRIMARY KEY (shard, epoch, gateway)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE shard_end (
+    shard INTEGER PRIMARY KEY CHECK (shard BETWEEN 0 AND 255),
+    ended_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE shard_epoch (
+    shard INTEGER PRIMARY KEY CHECK (shard BETWEEN 0 AND 255),
+    epoch INTEGER NOT NULL CHECK (epoch > 0),
+    -- 0 first use, 1 the tail was lost, 2 everything was.
+    loss INTEGER NOT NULL CHECK (loss BETWEEN 0 AND 2),
+    -- 0 begun, 1 gateways restore, 2 open.
+    stage INTEGER NOT NULL CHECK (stage BETWEEN 0 AND 2),
+    -- Entries up to this place are in the sums that were written.
+    watermark INTEGER NOT NULL,
+    begun_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE shard_lease (
+    shard INTEGER PRIMARY KEY CHECK (shard BETWEEN 0 AND 255),
+    holder INTEGER NOT NULL,
+    until INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE total (
     day INTEGER NOT NULL,
@@ -107,3 +147,5 @@ CREATE INDEX entry_by_pool ON entry (pool, admitted_at) WHERE side = 1;
 CREATE INDEX entry_by_request ON entry (request_id);
 
 CREATE INDEX entry_by_tenant ON entry (tenant, admitted_at) WHERE side = 0;
+
+CREATE INDEX posted_by_shard ON posted (shard, period);

@@ -4,6 +4,7 @@
 
 mod calls;
 mod file;
+mod fleet;
 mod history;
 mod journal;
 mod make;

@@ -1,7 +1,7 @@
 //! Entries: days, keys, sums, money as text.
 
 use tollbook_ledger::{AMOUNT_MAX, ReservationId};
-use tollbook_store::{Day, Entry, EntryBody, Origin, Usage, nano_text, signed};
+use tollbook_store::{Day, Entry, EntryBody, Origin, Usage, nano_text, shard_of, signed};
 
 const DAY_MICROS: u64 = 86_400_000_000;
 
@@ -63,4 +63,10 @@ fn b089_money_as_text_is_exact() {
     ] {
         assert_eq!(nano_text(nano), text);
     }
+}
+
+/// Part of the stored form: what was once in a shard is looked for there for ever.
+#[test]
+fn an_owners_shard_is_the_crc_of_its_id() {
+    assert_eq!([shard_of("acme"), shard_of("")], [62, 0]);
 }

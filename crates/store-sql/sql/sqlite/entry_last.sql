@@ -1,0 +1,1 @@
+SELECT coalesce(max(place), 0) FROM entry

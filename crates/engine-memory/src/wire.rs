@@ -29,7 +29,31 @@ impl<'a> Writer<'a> {
 
     #[inline]
     pub(crate) fn i64(&mut self, value: i64) {
-        self.u64(value.cast_unsigned() << 1 ^ (value >> 63).cast_unsigned());
+        self.u64(zigzag(value));
+    }
+
+    /// As many signed values one after the other; written in pieces, as long runs of them are.
+    pub(crate) fn i64s(&mut self, values: &[i64]) {
+        for some in values.chunks(16) {
+            let mut bytes = [0; 16 * VARINT_MAX];
+            let mut places = bytes.iter_mut();
+            let mut len = 0;
+            for value in some {
+                let mut value = zigzag(*value);
+                loop {
+                    let more = if value >= 0x80 { 0x80 } else { 0 };
+                    // There is a place for every byte of sixteen values.
+                    let Some(place) = places.next() else { break };
+                    *place = low_byte(value) & 0x7f | more;
+                    len += 1;
+                    value >>= 7;
+                    if more == 0 {
+                        break;
+                    }
+                }
+            }
+            self.out.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        }
     }
 
     /// Eight bytes; for digests, which a varint would lengthen.
@@ -53,6 +77,14 @@ impl<'a> Writer<'a> {
     pub(crate) fn count(&mut self, value: usize) {
         self.u64(value as u64);
     }
+}
+
+/// Bytes of the longest varint.
+const VARINT_MAX: usize = 10;
+
+#[inline]
+fn zigzag(value: i64) -> u64 {
+    value.cast_unsigned() << 1 ^ (value >> 63).cast_unsigned()
 }
 
 fn low_byte(value: u64) -> u8 {
@@ -188,6 +220,19 @@ mod tests {
         assert_eq!(reader.fixed128("f"), Ok(u128::MAX - 2));
         assert_eq!(reader.bytes("b"), Ok(&b"abc"[..]));
         assert_eq!(reader.end("e"), Ok(()));
+    }
+
+    #[test]
+    fn many_signed_values_are_written_as_one_after_the_other() {
+        let values: Vec<i64> = (0..100)
+            .flat_map(|shift| [1_i64 << (shift % 63), -1 << (shift % 64), i64::MIN, 0, i64::MAX - shift])
+            .collect();
+        for count in [0, 1, 15, 16, 17, 32, values.len()] {
+            let (mut one, mut all) = (Vec::new(), Vec::new());
+            values[..count].iter().for_each(|value| Writer::new(&mut one).i64(*value));
+            Writer::new(&mut all).i64s(&values[..count]);
+            assert_eq!(one, all, "{count}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! largest number of those and makes new ones above it.
 
 use crate::account::AccountId;
-use crate::book::Flow;
+use crate::book::Landing;
 use crate::command::{Profile, Progress};
 use crate::units::{FORECAST_AHEAD, FORECAST_WINDOW_MAX, Micros, SECOND, signed};
 
@@ -223,9 +223,9 @@ impl Share {
     /// A call was admitted at `now`: the account has written its plan. `coefficients` and `output` are those of its leg.
     pub fn admitted(&mut self, now: Micros, profile: Profile, coefficients: (u64, u64), output: u64) {
         self.advance(now);
-        let flow = Flow::at_door(now, profile, coefficients, output);
+        let landing = Landing::at_door(now, profile, coefficients, output);
         let second = now / SECOND;
-        for (second, planned) in (second..).zip(flow.output()).filter(|(_, planned)| *planned > 0) {
+        for (second, planned) in (second..).zip(landing.output()).filter(|(_, planned)| *planned > 0) {
             if self.is_kept(second)
                 && let Some(cell) = self.booked.get_mut(index(second))
             {

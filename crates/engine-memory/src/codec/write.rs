@@ -63,7 +63,8 @@ pub(crate) fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
                 to.u64(batch.base_second);
                 to.u8(batch.seconds);
             });
-            to.list(deltas, |to, delta| to.i64(*delta));
+            to.count(deltas.len());
+            to.i64s(deltas);
         }
         Event::Pruned(row) => {
             to.u8(super::PRUNED);

@@ -5,7 +5,7 @@
 //! its end; whatever is booked to a period that is gone changes nothing, and the caller counts it.
 
 use super::ring::Ring;
-use super::track::{Flow, Track};
+use super::track::{Landing, Track};
 use crate::account::{AccountId, Measure, Shape};
 use crate::command::Profile;
 use crate::event::{AccountRow, GatewayRow, HeldLeg, Opened, PeriodRow};
@@ -100,19 +100,30 @@ impl Account {
     /// Posted, and what stands beside it: what is held, or what the fullest window to come has more than this one.
     pub(crate) fn figures(&self, now: Micros, place: u64) -> (i64, i64) {
         match &self.sides {
-            Sides::Forecast(track) => {
-                let fullest = track.standing(track.at(now));
-                (signed(fullest.now), signed(fullest.without.saturating_sub(fullest.now)))
+            Sides::Forecast(_) => {
+                let Shown { posted, beside, .. } = self.shown(now, place);
+                (posted, beside)
             }
             _ => (self.posted(now, place), self.held(place)),
         }
+    }
+
+    /// The figures, and the time until the account is empty: of a forecast account one look gives all three.
+    pub(crate) fn shown(&self, now: Micros, place: u64) -> Shown {
+        if let Sides::Forecast(track) = &self.sides {
+            let (fullest, reset) = track.standing(now);
+            let beside = signed(fullest.without.saturating_sub(fullest.now));
+            return Shown { posted: signed(fullest.now), beside, reset };
+        }
+        let (posted, beside) = self.figures(now, place);
+        Shown { posted, beside, reset: self.reset(now, place) }
     }
 
     /// Posted in the window or in the period at `place`.
     pub(crate) fn posted(&self, now: Micros, place: u64) -> i64 {
         match &self.sides {
             Sides::Rate { ring, .. } => signed(ring.posted(ring.at(now))),
-            Sides::Forecast(track) => signed(track.standing(track.at(now)).now),
+            Sides::Forecast(track) => signed(track.standing(now).0.now),
             Sides::Quota(periods) => find(periods, place).map_or(0, |period| period.posted),
             Sides::Concurrency { .. } => 0,
         }
@@ -186,8 +197,8 @@ impl Account {
         }
         if let Sides::Forecast(track) = &mut self.sides {
             alarms.ring_restarts += u64::from(track.advance(now));
-            let flow = Flow::of_held(track.at(now), profile, leg);
-            alarms.saturated += u64::from(track.plan(&flow));
+            let landing = Landing::of_held(track.at(now), profile, leg);
+            alarms.saturated += u64::from(track.plan(&landing));
         } else if self.measure == Measure::Requests {
             self.post(now, leg.place, signed(leg.decided.saturating_sub(leg.carried)), alarms);
         } else {
@@ -336,6 +347,14 @@ impl Account {
         account.rare = (rare != Rare::default()).then(|| Box::new(rare));
         account
     }
+}
+
+/// Posted, what stands beside it, and the time until the account is empty if nothing else comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shown {
+    pub(crate) posted: i64,
+    pub(crate) beside: i64,
+    pub(crate) reset: Micros,
 }
 
 /// When a call was admitted, and how it is expected to stream.

@@ -48,7 +48,7 @@ use fresh::Fresh;
 use live::Lives;
 use plan::Plan;
 use tomb::Tombs;
-pub(crate) use track::Flow;
+pub(crate) use track::Landing;
 
 use crate::account::{AccountId, SubjectId};
 use crate::id::{Attempt, ReservationId};
@@ -161,7 +161,7 @@ fn balance(now: Micros, account: &account::Account) -> Balance {
         .map(|period| (period.start, period.end))
         .filter(|(_, end)| account::until(now, *end) > 0);
     let place = period.map_or(0, |(start, _)| start);
-    let ((mut posted, mut held), mut reset) = (account.figures(now, place), account.reset(now, place));
+    let account::Shown { mut posted, beside: mut held, mut reset } = account.shown(now, place);
     if is_quota && period.is_none() {
         (posted, held, reset) = (0, 0, 0);
     }

@@ -6,7 +6,7 @@
 
 use super::account::{Account, Sides};
 use super::live::Live;
-use super::track::{At, Flow, Track};
+use super::track::{At, Flow, Fullest, Landing, Track};
 use super::{Book, hint};
 use crate::account::{Measure, Shape};
 use crate::command::{Estimator, Hold, Leg, Limit, OnExpiry, Periods, Profile, Reserve};
@@ -51,6 +51,9 @@ pub(super) struct Standing {
     pub(super) enforced: bool,
     /// A part of each ceiling is left for uncertainty (forecast, busy).
     pub(super) headroom: bool,
+    /// Forecast: so much room that the windows were not looked at. The peak is a bound, and `posted` and `held` are not
+    /// known.
+    clear: bool,
     /// Number of the rate's current bucket.
     pub(super) bucket: u64,
     /// End of the quota's period, UTC seconds.
@@ -93,7 +96,24 @@ impl Book {
             let slot = plan.slots.get(index).copied().flatten();
             self.plan_leg((now, cmd.profile), (index, leg), slot, ending, plan)?;
         }
+        if !plan.blocks.is_empty() {
+            self.look_closer(now, cmd, ending, plan);
+        }
         Ok(())
+    }
+
+    /// A denial tells the room of every leg, also of those that clearly have some.
+    fn look_closer(&self, now: Micros, cmd: &Reserve, ending: Option<Ending<'_>>, plan: &mut Plan) {
+        let legs = cmd.legs.iter().zip(&plan.slots).zip(&plan.legs);
+        for (((leg, slot), held), standing) in legs.zip(&mut plan.standings) {
+            let account = slot.and_then(|slot| self.accounts.get(slot));
+            let (true, Some(account), Some(slot)) = (standing.clear, account, *slot) else { continue };
+            let Sides::Forecast(track) = &account.sides else { continue };
+            let at = track.at(now);
+            let moved = ending.map(|ending| ending.on(slot, account).moved).unwrap_or_default();
+            let flow = Flow::new(&Landing::of_leg(at, cmd.profile, leg, held.output)).moving(moved);
+            standing.stands(&track.fullest(at, &flow));
+        }
     }
 
     fn plan_leg(
@@ -135,11 +155,12 @@ impl Book {
             ceiling: asks.ceiling,
             enforced: asks.enforced,
             headroom: false,
+            clear: false,
             bucket: spot.bucket,
             period_end: spot.end,
         };
-        let flow = spot.at.map(|at| Flow::of_leg(at, profile, leg, output).moving(old.moved));
-        standing.look_ahead(leg, account, &spot, flow.as_ref());
+        let landing = spot.at.map(|at| Landing::of_leg(at, profile, leg, output));
+        let flow = standing.look_ahead(leg, account, &spot, landing.map(|landing| (landing, old.moved)));
         if asks.enforced && standing.lacks_room(asks.ceiling) {
             for limit in leg.limits.iter().filter(|limit| !limit.shadow && standing.lacks_room(limit.ceiling))
             {
@@ -161,7 +182,7 @@ impl Book {
             cap: leg.cap,
             worst: leg.worst,
             output,
-            held: if requests || flow.is_some() {
+            held: if requests || landing.is_some() {
                 0
             } else {
                 decided.min(HELD_MAX.saturating_sub(unsigned(standing.held)))
@@ -213,21 +234,47 @@ impl Plan {
 }
 
 impl Standing {
-    /// Find the peak: by the holds, or by the plans.
+    /// Find the peak: by the holds, or by the plans; how the call would land, if that had to be known.
     #[inline]
-    fn look_ahead(&mut self, leg: &Leg, account: Option<&Account>, spot: &Spot, flow: Option<&Flow>) {
-        let (Some(flow), Some(at), Shape::Forecast { window, strict }) = (flow, spot.at, leg.shape) else {
+    fn look_ahead(
+        &mut self,
+        leg: &Leg,
+        account: Option<&Account>,
+        spot: &Spot,
+        landing: Option<(Landing, (u64, i64))>,
+    ) -> Option<Flow> {
+        let (Some((landing, moved)), Some(at), Shape::Forecast { window, strict }) =
+            (landing, spot.at, leg.shape)
+        else {
             self.peak = self.posted.saturating_add(self.held.max(0)).saturating_add(signed(self.fresh));
-            return;
+            return None;
         };
-        let fullest = match account.map(|account| &account.sides) {
-            Some(Sides::Forecast(track)) => track.fullest(at, flow),
-            _ => Track::new(window, strict).fullest(at, flow),
+        self.headroom = spot.busy && leg.spares();
+        let track = match account.map(|account| &account.sides) {
+            Some(Sides::Forecast(track)) => Some(track),
+            _ => None,
         };
+        // All that is posted and planned, and all of the call: no window is fuller.
+        let most = track.map_or(0, |track| track.most(moved)).saturating_add(self.fresh);
+        let lowest = leg.limits.iter().map(|limit| limit.ceiling).min().unwrap_or(0);
+        if most <= Track::usable(lowest, self.headroom) {
+            (self.clear, self.peak) = (true, signed(most));
+            return None;
+        }
+        let flow = Flow::new(&landing).moving(moved);
+        self.stands(&match track {
+            Some(track) => track.fullest(at, &flow),
+            None => Track::new(window, strict).fullest(at, &flow),
+        });
+        Some(flow)
+    }
+
+    /// What the windows of a forecast account say.
+    fn stands(&mut self, fullest: &Fullest) {
+        self.clear = false;
         self.posted = signed(fullest.now);
         self.held = signed(fullest.without.saturating_sub(fullest.now));
         self.peak = signed(fullest.with);
-        self.headroom = spot.busy && leg.spares();
     }
 
     /// What the leg asks for in all.

@@ -17,7 +17,8 @@ impl Book {
     pub fn progress(&mut self, now: Micros, cmds: &[Progress], log: &mut impl Log) -> Result<(), Refusal> {
         Progress::check(cmds)?;
         let steady = self.steady(now);
-        let (mut batches, mut deltas) = (Vec::with_capacity(cmds.len()), Vec::new());
+        let seconds = cmds.iter().map(|cmd| cmd.deltas.len()).sum();
+        let (mut batches, mut deltas) = (Vec::with_capacity(cmds.len()), Vec::with_capacity(seconds));
         let (mut repeated, mut outside) = (0, 0_u64);
         for (index, cmd) in cmds.iter().enumerate() {
             let slot = self.accounts.find(cmd.account);

@@ -1,7 +1,7 @@
 //! `reserve`: hold a call's demand on every leg, or on none (L1), and answer a repeat as the first time (L2).
 
 use super::Book;
-use super::account::{Sides, until};
+use super::account::{Shown, Sides, until};
 use super::hint;
 use super::live::Live;
 use super::plan::{self, Block, Plan, Recalendar, Standing};
@@ -80,11 +80,11 @@ impl Book {
     pub(super) fn admitted(&self, now: Micros, cmd: &Reserve, plan: &Plan) -> Verdict {
         let receipt = |((leg, held), standing): ((&Leg, &HeldLeg), &Standing)| {
             let account = || self.accounts.get(held.slot);
+            let mut shown = Shown::default();
             let (posts, posted, held_total) = match leg.shape {
                 Shape::Forecast { .. } => {
-                    let (posted, taken) =
-                        account().map_or((0, 0), |account| account.figures(now, held.place));
-                    (0, posted, taken)
+                    shown = account().map(|account| account.shown(now, held.place)).unwrap_or_default();
+                    (0, shown.posted, shown.beside)
                 }
                 _ if leg.measure == Measure::Requests => {
                     (standing.fresh, standing.posted.saturating_add(signed(standing.fresh)), standing.held)
@@ -99,9 +99,8 @@ impl Book {
                     let empty = standing.bucket.saturating_add(u64::from(buckets)).saturating_mul(width);
                     empty.saturating_sub(now)
                 }
-                Shape::Rate { .. } | Shape::Forecast { .. } => {
-                    account().map_or(0, |account| account.reset(now, held.place))
-                }
+                Shape::Forecast { .. } => shown.reset,
+                Shape::Rate { .. } => account().map_or(0, |account| account.reset(now, held.place)),
             };
             LegReceipt {
                 account: leg.account,
@@ -177,7 +176,7 @@ impl Book {
     fn receipt(&self, now: Micros, cmd: &Reserve, live: &Live) -> Receipt {
         let leg = |(held, leg): (&HeldLeg, &Leg)| {
             let account = self.accounts.get(held.slot);
-            let (posted, held_total) = account.map_or((0, 0), |account| account.figures(now, held.place));
+            let shown = account.map(|account| account.shown(now, held.place)).unwrap_or_default();
             let speaks = leg.limits.iter().any(|limit| !limit.shadow);
             let ceilings = leg.limits.iter().filter(|limit| limit.shadow != speaks);
             LegReceipt {
@@ -187,9 +186,9 @@ impl Book {
                 held: held.held,
                 output: held.output,
                 ceiling: ceilings.map(|limit| limit.ceiling).min().unwrap_or(0),
-                posted,
-                held_total,
-                reset: account.map_or(0, |account| account.reset(now, held.place)),
+                posted: shown.posted,
+                held_total: shown.beside,
+                reset: shown.reset,
                 shadow_denied: held.shadow_denied,
             }
         };

@@ -7,6 +7,8 @@
 //! When the clock steps back: by more than two windows the track restarts at the new time, with what was in the window
 //! in the current second and no plan; by less it stands still.
 
+use core::ops::RangeInclusive;
+
 use crate::command::{Leg, Profile};
 use crate::event::{GatewayRow, HeldLeg};
 use crate::units::{
@@ -53,7 +55,18 @@ struct Seen {
     end: usize,
 }
 
-/// How one call would land on a forecast account: input now, output in the seconds to come.
+/// How one call lands on a forecast account: input now, output after the time to the first llm_token, at a pace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing {
+    base: u64,
+    per_output: u64,
+    output: u64,
+    profile: Profile,
+    /// What is left of the current second.
+    left: Micros,
+}
+
+/// The same, second by second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) input: u64,
@@ -66,7 +79,7 @@ pub(crate) struct Flow {
 }
 
 /// The window now, and the fullest window of those to come, without and with a call.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fullest {
     pub(crate) now: u64,
     pub(crate) without: u64,
@@ -123,13 +136,39 @@ impl Track {
         if headroom { ceiling - ceiling.saturating_mul(10) / 1024 } else { ceiling }
     }
 
-    /// The window at a time, and the fullest of those to come.
-    pub(crate) fn standing(&self, at: At) -> Fullest {
-        self.fullest(at, &Flow::NOTHING)
+    /// The window at a time, the fullest of those to come, and the time until the account is empty if nothing else comes.
+    pub(crate) fn standing(&self, now: Micros) -> (Fullest, Micros) {
+        let at = self.at(now);
+        let Some(cells) = self.cells_at(at) else {
+            return (self.fullest(at, &Flow::NOTHING), self.reset(at, now));
+        };
+        let (fullest, planned) = self.look(cells, at.left, |_| 0, 0);
+        // The look has found the last second that holds something, unless none of those ahead does.
+        let newest = if planned > 0 { Some(self.last + planned as u64) } else { self.newest(at) };
+        (fullest, newest.map_or(0, |second| self.empty_after(second, now)))
+    }
+
+    /// Nothing that a window sees from a time on is more than this.
+    #[inline]
+    pub(crate) fn most(&self, moved: (u64, i64)) -> u64 {
+        let more = u64::try_from(moved.1).unwrap_or(0);
+        (self.past + self.ahead).saturating_add(more)
     }
 
     /// The fullest of the windows that end with the current second and with each one a plan reaches.
     pub(crate) fn fullest(&self, at: At, flow: &Flow) -> Fullest {
+        let whole = self.strict;
+        let window = usize::from(self.window);
+        match self.cells_at(at) {
+            Some(cells) if flow.moved.1 == 0 => {
+                self.look(cells, at.left, |step| flow.within(step, window, whole), flow.last).0
+            }
+            _ => self.fullest_seen(at, flow),
+        }
+    }
+
+    /// As [`Track::look`], at any time and with an amount moved.
+    fn fullest_seen(&self, at: At, flow: &Flow) -> Fullest {
         let seen = self.view(at, flow);
         let (mut now, mut without, mut with) = (0, 0, 0);
         self.windows(&seen, 0, at.left, flow, |step, existing, added| {
@@ -141,6 +180,60 @@ impl Track {
             true
         });
         Fullest { now, without, with }
+    }
+
+    /// The cells, if they stand as a time sees them: its second was written at, and the window begins behind second 0.
+    #[inline]
+    fn cells_at(&self, at: At) -> Option<&[u64; CELLS]> {
+        let as_kept = at.second == self.last && !at.restart && self.last >= u64::from(self.window);
+        self.cells.as_deref().filter(|_| as_kept)
+    }
+
+    /// The fullest window from the last second written at on, and how many seconds ahead the last one with a plan is. Running sums tell where the first window begins and behind
+    /// which second nothing is planned, so that only the seconds ahead that hold something are looked at.
+    #[inline]
+    fn look(
+        &self,
+        cells: &[u64; CELLS],
+        left: Micros,
+        added: impl Fn(usize) -> u64,
+        last: usize,
+    ) -> (Fullest, usize) {
+        let first = index(self.last - u64::from(self.window));
+        let amount = |place: usize| cells.get((first + place) % CELLS).copied().unwrap_or(0);
+        let window = usize::from(self.window);
+        let mut oldest = amount(0);
+        let (mut sum, mut planned) = (self.past.saturating_sub(oldest), self.ahead);
+        let (mut fullest, mut reach) = (Fullest::default(), 0);
+        for step in 0..LOOKS {
+            let more = added(step);
+            // With its oldest second whole it would have to be fuller than the fullest so far.
+            let most = sum + oldest;
+            if most > fullest.without || most.saturating_add(more) > fullest.with {
+                let existing = sum + self.inside(sum, oldest, left);
+                fullest.without = fullest.without.max(existing);
+                fullest.with = fullest.with.max(existing.saturating_add(more));
+            }
+            if step == 0 {
+                fullest.now = fullest.without;
+            }
+            if planned == 0 && step >= last {
+                break;
+            }
+            let comes = amount(step + window + 1);
+            if comes > 0 {
+                (planned, reach) = (planned.saturating_sub(comes), step + 1);
+            }
+            oldest = amount(step + 1);
+            sum = (sum + comes).saturating_sub(oldest);
+        }
+        (fullest, reach)
+    }
+
+    /// What counts of a window's oldest second, `sum` being in the others.
+    #[inline]
+    fn inside(&self, sum: u64, oldest: u64, left: Micros) -> u64 {
+        if self.strict { oldest } else { part(oldest, left).max(least(sum, oldest)) }
     }
 
     /// Seconds after which the call fits below `ceiling` if nothing else comes: the first at which every window does.
@@ -175,7 +268,7 @@ impl Track {
         let changes = seen.end.saturating_sub(window + moved).max(flow.last + 1);
         for step in 0..changes.min(LOOKS) {
             let oldest = amount(moved + step);
-            let inside = if self.strict { oldest } else { part(oldest, left).max(least(sum, oldest)) };
+            let inside = self.inside(sum, oldest, left);
             let added = flow.within(step, window, self.strict);
             if !each(step, sum + inside, added) {
                 return false;
@@ -222,9 +315,14 @@ impl Track {
     }
 
     #[inline]
-    fn is_kept(&self, second: u64) -> bool {
+    fn kept(&self) -> RangeInclusive<u64> {
         let oldest = self.last.saturating_sub(u64::from(self.window));
-        (oldest..=self.last.saturating_add(u64::from(FORECAST_AHEAD))).contains(&second)
+        oldest..=self.last.saturating_add(u64::from(FORECAST_AHEAD))
+    }
+
+    #[inline]
+    fn is_kept(&self, second: u64) -> bool {
+        self.kept().contains(&second)
     }
 
     #[inline]
@@ -291,9 +389,9 @@ impl Track {
     }
 
     /// Write an admitted call: its input now, its output into the seconds to come. True if an amount was cut.
-    pub(crate) fn plan(&mut self, flow: &Flow) -> bool {
-        let mut cut = self.add(self.last, signed(flow.input));
-        for (second, planned) in (self.last..).zip(flow.output()).filter(|(_, planned)| *planned > 0) {
+    pub(crate) fn plan(&mut self, landing: &Landing) -> bool {
+        let mut cut = self.add(self.last, signed(landing.input()));
+        for (second, planned) in (self.last..).zip(landing.output()).filter(|(_, planned)| *planned > 0) {
             cut += self.add(second, signed(planned));
         }
         cut > 0
@@ -316,27 +414,41 @@ impl Track {
     /// Apply a batch; the track has been advanced.
     pub(crate) fn progress(&mut self, base: u64, deltas: &[i64]) -> Misplaced {
         let mut misplaced = Misplaced::default();
+        let kept = self.kept();
+        let (mut past, mut ahead) = (self.past, self.ahead);
+        let cells = self.cells.get_or_insert_with(|| Box::new([0; CELLS]));
         let seconds = (0..).map(|step| base.saturating_add(step));
-        for (second, delta) in seconds.zip(deltas.iter().copied()) {
-            if delta == 0 {
+        for (second, delta) in seconds.zip(deltas.iter().copied()).filter(|(_, delta)| *delta != 0) {
+            let wanted = delta.unsigned_abs();
+            let cell = cells.get_mut(index(second)).filter(|_| kept.contains(&second));
+            let Some(cell) = cell else {
+                misplaced.outside = misplaced.outside.saturating_add(wanted);
                 continue;
-            }
-            if !self.is_kept(second) {
-                misplaced.outside = misplaced.outside.saturating_add(delta.unsigned_abs());
-                continue;
-            }
-            let left = self.add(second, delta);
+            };
+            let room = if delta < 0 { *cell } else { AMOUNT_MAX.saturating_sub(past + ahead) };
+            let done = wanted.min(room);
+            let side = if second > self.last { &mut ahead } else { &mut past };
             if delta < 0 {
-                misplaced.below = misplaced.below.saturating_add(left);
+                (*cell, *side) = (*cell - done, *side - done);
+                misplaced.below = misplaced.below.saturating_add(wanted - done);
             } else {
-                misplaced.saturated |= left > 0;
+                (*cell, *side) = (*cell + done, *side + done);
+                misplaced.saturated |= done < wanted;
             }
         }
+        (self.past, self.ahead) = (past, ahead);
         misplaced
     }
 
     /// Remember a gateway's last batch, and forget the gateways that are silent.
     pub(crate) fn heard(&mut self, gateway: u64, seq: u64, steady: Micros) {
+        // Most accounts hear of one gateway.
+        if let [row] = self.gateways.as_mut_slice()
+            && row.gateway == gateway
+        {
+            (row.seq, row.heard) = (seq, steady);
+            return;
+        }
         self.gateways.retain(|row| row.gateway != gateway && !is_forgotten(row, steady));
         if self.gateways.len() >= PROGRESS_GATEWAYS_MAX {
             let oldest = self.gateways.iter().enumerate().min_by_key(|(_, row)| row.heard);
@@ -349,9 +461,13 @@ impl Track {
 
     /// Time until the account is empty if nothing else comes.
     pub(crate) fn reset(&self, at: At, now: Micros) -> Micros {
+        self.newest(at).map_or(0, |second| self.empty_after(second, now))
+    }
+
+    /// Time until what is in a second has left the window.
+    fn empty_after(&self, second: u64, now: Micros) -> Micros {
         let after = u64::from(self.window) + 1;
-        let newest = self.newest(at);
-        newest.map_or(0, |second| second.saturating_add(after).saturating_mul(SECOND).saturating_sub(now))
+        second.saturating_add(after).saturating_mul(SECOND).saturating_sub(now)
     }
 
     /// The last second with an amount that some window from a time on sees.
@@ -360,7 +476,8 @@ impl Track {
             return None;
         }
         let from = at.second.saturating_sub(u64::from(self.window));
-        let to = at.second.saturating_add(u64::from(FORECAST_AHEAD));
+        let reach = if self.ahead > 0 { u64::from(FORECAST_AHEAD) } else { 0 };
+        let to = at.second.saturating_add(reach);
         (from..=to).rev().find(|second| self.read(at, *second) > 0)
     }
 
@@ -416,42 +533,15 @@ impl At {
     }
 }
 
-impl Flow {
-    pub(crate) const NOTHING: Self = Self { input: 0, by: [0; PLANNED], last: 0, moved: (0, 0) };
-
-    /// Input at once; output after the time to the first llm_token, at the pace, `output` llm_tokens in all.
+impl Landing {
     pub(crate) fn new(at: At, profile: Profile, coefficients: (u64, u64), output: u64) -> Self {
         let (base, per_output) = coefficients;
-        let (input, pace) = (base.div_ceil(1000), profile.pace());
-        let mut flow = Self { input, ..Self::NOTHING };
-        if per_output == 0 || output == 0 {
-            return flow;
-        }
-        let landed =
-            |streamed: u64| base.saturating_add(per_output.saturating_mul(streamed)).div_ceil(1000) - input;
-        flow.by.fill(landed(output));
-        flow.last = PLANNED - 1;
-        // Most streams are short: only the seconds they take are worth a division.
-        for (step, by) in flow.by.iter_mut().enumerate() {
-            let ends = at.left + (step as u64) * SECOND;
-            let streamed = ends.saturating_sub(profile.ttft) / pace;
-            if streamed >= output {
-                flow.last = step;
-                break;
-            }
-            *by = landed(streamed);
-        }
-        flow
+        Self { base, per_output, output, profile, left: at.left }
     }
 
     /// As an account that stands still for nobody plans it at its door.
     pub(crate) fn at_door(now: Micros, profile: Profile, coefficients: (u64, u64), output: u64) -> Self {
         Self::new(At::fresh(now), profile, coefficients, output)
-    }
-
-    /// With what an ending attempt changes in the same step.
-    pub(crate) fn moving(self, moved: (u64, i64)) -> Self {
-        Self { moved, ..self }
     }
 
     pub(crate) fn of_leg(at: At, profile: Profile, leg: &Leg, output: u64) -> Self {
@@ -462,10 +552,56 @@ impl Flow {
         Self::new(at, profile, (leg.base, leg.per_output), leg.output)
     }
 
-    /// Output that is planned for the current second and each one after it.
+    #[inline]
+    pub(crate) fn input(&self) -> u64 {
+        self.base.div_ceil(1000)
+    }
+
+    /// Output that is planned for the current second and each one after it, until all of it has landed.
+    #[inline]
     pub(crate) fn output(&self) -> impl Iterator<Item = u64> + '_ {
-        let before = core::iter::once(0).chain(self.by);
-        self.by.iter().zip(before).map(|(by, before)| by - before)
+        let (input, pace) = (self.input(), self.profile.pace());
+        let mut landed = 0;
+        let mut done = self.per_output == 0 || self.output == 0;
+        (0..PLANNED as u64).map_while(move |step| {
+            if done {
+                return None;
+            }
+            let ends = self.left + step * SECOND;
+            let streamed = (ends.saturating_sub(self.profile.ttft) / pace).min(self.output);
+            done = streamed == self.output;
+            let by =
+                self.base.saturating_add(self.per_output.saturating_mul(streamed)).div_ceil(1000) - input;
+            Some(by - core::mem::replace(&mut landed, by))
+        })
+    }
+}
+
+impl Flow {
+    pub(crate) const NOTHING: Self = Self { input: 0, by: [0; PLANNED], last: 0, moved: (0, 0) };
+
+    pub(crate) fn new(landing: &Landing) -> Self {
+        let mut flow = Self { input: landing.input(), ..Self::NOTHING };
+        if landing.per_output == 0 || landing.output == 0 {
+            return flow;
+        }
+        let mut sum = 0;
+        let mut seconds = 0;
+        for (by, planned) in flow.by.iter_mut().zip(landing.output()) {
+            sum += planned;
+            *by = sum;
+            seconds += 1;
+        }
+        flow.last = seconds - 1;
+        if let Some(rest) = flow.by.get_mut(seconds..) {
+            rest.fill(sum);
+        }
+        flow
+    }
+
+    /// With what an ending attempt changes in the same step.
+    pub(crate) fn moving(self, moved: (u64, i64)) -> Self {
+        Self { moved, ..self }
     }
 
     /// What the call adds to the window that ends `step` seconds from now; with its oldest second `whole`, the input stays
@@ -483,6 +619,10 @@ impl Flow {
 fn part(amount: u64, left: Micros) -> u64 {
     if amount == 0 || left >= SECOND {
         return amount;
+    }
+    // Amounts below 2^43 fit, and more is rare.
+    if let Some(product) = amount.checked_mul(left) {
+        return product.div_ceil(SECOND);
     }
     let inside = (u128::from(amount) * u128::from(left)).div_ceil(u128::from(SECOND));
     u64::try_from(inside).unwrap_or(amount)

@@ -104,8 +104,8 @@ struct Run<'a> {
     book: Book,
     /// Engine time at which live streams end, soonest first.
     ends: BinaryHeap<Reverse<(Micros, usize)>>,
-    /// Of a forecast booking.
-    teller: Option<Teller>,
+    /// Of a forecast booking: the gateways that share the book.
+    tellers: Vec<Teller>,
     model_cap: u64,
     reserve: Reserve,
     settle: Settle,
@@ -123,7 +123,10 @@ impl<'a> Run<'a> {
             limits,
             book: Book::new(),
             ends: BinaryHeap::new(),
-            teller: matches!(settings.booking, Booking::Forecast { .. }).then(|| Teller::new(START)),
+            tellers: match settings.booking {
+                Booking::Forecast { .. } => Teller::all(START, settings.gateways),
+                Booking::Held(_) => Vec::new(),
+            },
             model_cap: longest.max(MODEL_CAP_MIN),
             reserve: Reserve { id, attempt: 0, life: LIFE, profile, legs, context: Vec::new() },
             settle: Settle { id, attempt: 0, actual: vec![0], landed: 0, learn: None },
@@ -136,7 +139,8 @@ impl<'a> Run<'a> {
         let now = START.saturating_add(call.arrival);
         let place = Place { now, account, ceiling: self.limits.ceiling(account), model_cap: self.model_cap };
         self.reserve.id = id(number);
-        self.reserve.profile = self.teller.as_ref().map_or_else(Profile::default, Teller::profile);
+        self.reserve.profile =
+            teller_of(&mut self.tellers, number).map_or_else(Profile::default, |teller| teller.profile());
         for leg in &mut self.reserve.legs {
             self.settings.fill(leg, call, &place);
         }
@@ -151,7 +155,8 @@ impl<'a> Run<'a> {
         };
         if let Some(receipt) = admitted {
             self.ends.push(Reverse((START.saturating_add(call.end()), number)));
-            if let (Some(teller), Some(leg)) = (&mut self.teller, self.reserve.legs.first()) {
+            let teller = teller_of(&mut self.tellers, number);
+            if let (Some(teller), Some(leg)) = (teller, self.reserve.legs.first()) {
                 teller.admitted(now, number, leg, receipt.output);
             }
         }
@@ -174,13 +179,16 @@ impl<'a> Run<'a> {
     fn go_to(&mut self, until: Micros) -> Result<(), ReplayError> {
         loop {
             let end = self.ends.peek().map(|Reverse(end)| *end);
-            let tells = self.teller.as_ref().and_then(Teller::next).filter(|tells| *tells <= until);
+            let next = self.tellers.iter().enumerate().filter_map(|(at, teller)| Some((teller.next()?, at)));
+            let tells = next.min().filter(|(tells, _)| *tells <= until);
             match (end, tells) {
-                (Some((end, number)), tells) if end <= until && tells.is_none_or(|tells| end <= tells) => {
+                (Some((end, number)), tells)
+                    if end <= until && tells.is_none_or(|(tells, _)| end <= tells) =>
+                {
                     self.ends.pop();
                     self.end(end, number)?;
                 }
-                (_, Some(tells)) => self.tell(tells)?,
+                (_, Some((tells, gateway))) => self.tell(tells, gateway)?,
                 _ => return Ok(()),
             }
         }
@@ -188,7 +196,7 @@ impl<'a> Run<'a> {
 
     fn end(&mut self, now: Micros, number: usize) -> Result<(), ReplayError> {
         let Some(call) = self.offer.calls.get(number) else { return Ok(()) };
-        if let Some(teller) = &mut self.teller {
+        if let Some(teller) = teller_of(&mut self.tellers, number) {
             teller.ended(now, number, call, START.saturating_add(call.arrival));
         }
         self.settle.id = id(number);
@@ -203,8 +211,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn tell(&mut self, now: Micros) -> Result<(), ReplayError> {
-        let Some(teller) = &mut self.teller else { return Ok(()) };
+    /// A gateway's round, and what it has said once that has arrived.
+    fn tell(&mut self, now: Micros, gateway: usize) -> Result<(), ReplayError> {
+        let Some(teller) = self.tellers.get_mut(gateway) else { return Ok(()) };
         let seen = |number: usize| {
             let call = self.offer.calls.get(number);
             call.map_or((0, now), |call| {
@@ -212,7 +221,13 @@ impl<'a> Run<'a> {
                 (call.streamed(now.saturating_sub(START)), arrival.saturating_add(call.first))
             })
         };
-        for (number, output) in teller.look(now, seen) {
+        let mut said = teller.arrived(now);
+        if said.is_none() {
+            teller.round(now, seen);
+            said = teller.arrived(now);
+        }
+        let Some(said) = said else { return Ok(()) };
+        for (number, output) in said.outgrown {
             let renew = Renew {
                 id: id(number),
                 attempt: 0,
@@ -223,17 +238,23 @@ impl<'a> Run<'a> {
             };
             let renewed = self.book.renew(now, &renew, &mut NoLog);
             match renewed.map_err(|refusal| ReplayError::Refused { call: number, refusal })? {
-                Renewed::Held(_) => {}
+                // It may have ended while this was under way.
+                Renewed::Held(_) | Renewed::Ended(_) => {}
                 other => return Err(ReplayError::Answer { call: number, answer: format!("{other:?}") }),
             }
         }
-        for batches in teller.batches(now).chunks(PROGRESS_ACCOUNTS_MAX) {
+        for batches in said.batches.chunks(PROGRESS_ACCOUNTS_MAX) {
             let told = self.book.progress(now, batches, &mut NoLog);
             let call = self.decisions.len();
             told.map_err(|refusal| ReplayError::Refused { call, refusal })?;
         }
         Ok(())
     }
+}
+
+/// Calls go round the gateways.
+fn teller_of(tellers: &mut [Teller], number: usize) -> Option<&mut Teller> {
+    tellers.get_mut(number.checked_rem(tellers.len())?)
 }
 
 fn id(number: usize) -> ReservationId {

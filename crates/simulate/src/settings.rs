@@ -1,7 +1,7 @@
 //! How a limit books its calls: one configuration of a comparison, as text and as legs of the ledger.
 //!
 //! Text: parts joined by commas, in any order: `booking=held`, `window=7x10s`, `estimator=ema`, `factor=1.25`,
-//! `strict`. A part that is absent has its default; one that cannot apply to the booking is refused.
+//! `strict`, `gateways=4`. A part that is absent has its default; one that cannot apply to the booking is refused.
 
 use core::fmt;
 use core::str::FromStr;
@@ -29,7 +29,12 @@ pub struct Settings {
     /// Thousandths by which a hold is multiplied.
     pub factor: u64,
     pub counted: Counted,
+    /// Gateways that share the book, each of which knows its own streams only.
+    pub gateways: u64,
 }
+
+/// Most gateways that share a book here.
+pub const GATEWAYS_MAX: u64 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Booking {
@@ -76,6 +81,7 @@ impl Default for Settings {
             estimator: Guess::Learned(EstimatorKind::Forecast),
             factor: 1000,
             counted: Counted::default(),
+            gateways: 1,
         }
     }
 }
@@ -98,9 +104,10 @@ impl FromStr for Settings {
                 "estimator" => &mut given.estimator,
                 "factor" => &mut given.factor,
                 "strict" if part == name => &mut given.strict,
+                "gateways" => &mut given.gateways,
                 _ => {
                     return Err(SettingsError(format!(
-                        "'{part}' is no part of a configuration; write booking=, window=, estimator=, factor= or strict"
+                        "'{part}' is no part of a configuration; write booking=, window=, estimator=, factor=, gateways= or strict"
                     )));
                 }
             };
@@ -120,6 +127,7 @@ struct Given<'a> {
     estimator: Option<&'a str>,
     factor: Option<&'a str>,
     strict: Option<&'a str>,
+    gateways: Option<&'a str>,
 }
 
 impl Given<'_> {
@@ -134,6 +142,10 @@ impl Given<'_> {
             (Some("held"), _) if self.strict.is_some() => {
                 return refused("strict goes with booking=forecast");
             }
+            // A held booking tells the book nothing while a call runs: gateways change nothing.
+            (Some("held"), _) if self.gateways.is_some() => {
+                return refused("gateways goes with booking=forecast");
+            }
             (Some("held"), text) => {
                 (Booking::Held(text.map_or(Ok(FINE), window)?), Guess::Learned(EstimatorKind::Ema))
             }
@@ -144,8 +156,14 @@ impl Given<'_> {
             estimator: self.estimator.map_or(Ok(estimator), guess)?,
             factor: self.factor.map_or(Ok(defaults.factor), thousandths)?,
             counted: defaults.counted,
+            gateways: self.gateways.map_or(Ok(defaults.gateways), gateways)?,
         })
     }
+}
+
+fn gateways(text: &str) -> Result<u64, SettingsError> {
+    let count = text.parse().ok().filter(|count| (1..=GATEWAYS_MAX).contains(count));
+    count.ok_or_else(|| SettingsError(format!("gateways is a number from 1 to {GATEWAYS_MAX}, not '{text}'")))
 }
 
 fn window(text: &str) -> Result<Window, SettingsError> {
@@ -226,6 +244,9 @@ impl fmt::Display for Settings {
                 f.write_str(if strict { "forecast strict" } else { "forecast" })?;
                 if self.estimator != Guess::Learned(EstimatorKind::Forecast) {
                     write!(f, " {}", self.estimator)?;
+                }
+                if self.gateways > 1 {
+                    write!(f, " {} gateways", self.gateways)?;
                 }
             }
         }
@@ -368,6 +389,9 @@ mod tests {
             ("", "forecast"),
             ("strict", "forecast strict"),
             ("estimator=perfect,strict,booking=forecast", "forecast strict perfect"),
+            ("gateways=4,strict", "forecast strict 4 gateways"),
+            ("gateways=1", "forecast"),
+            ("gateways=64", "forecast 64 gateways"),
             ("booking=held", "held 61x1s ema"),
             ("estimator=capped, window=7x10s,booking=held", "held 7x10s capped"),
             ("booking=held,window=6x10s:oldest,estimator=constant:300", "held 6x10s:oldest constant:300"),
@@ -401,6 +425,10 @@ mod tests {
             "factor=1e3",
             "factor=101",
             "speed=1",
+            "gateways=0",
+            "gateways=65",
+            "gateways=-1",
+            "gateways=4,booking=held",
             "window=minute,window=minute",
         ] {
             assert!(parsed(text).is_err(), "{text}");

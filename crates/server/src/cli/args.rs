@@ -272,6 +272,7 @@ A configuration is written as parts joined by commas; the options of the same na
   estimator=forecast | ema | recent_mean | p95 | capped | constant:N | perfect | none
   factor=1.25                       multiplies what is held
   strict                            of a forecast booking: counts the oldest second whole
+  gateways=4                        so many share the book, each knows its own streams only
 
 Columns: util is landed by limit while at least the limit is asked for; over 1.00 and 1.05 are
 shares of time in which more landed in the last exact 60 s; false is how many more calls could
@@ -316,6 +317,9 @@ pub struct Simulate {
     /// Multiplies what is held
     #[arg(long, value_name = "X", conflicts_with = "configs")]
     pub factor: Option<String>,
+    /// Gateways that share the book of a forecast booking, each knowing its own streams only
+    #[arg(long, value_name = "N", conflicts_with = "configs")]
+    pub gateways: Option<String>,
     /// What the limit counts
     #[arg(long, value_name = "MEASURE", default_value = "tokens", value_parser = ["tokens", "input_tokens", "output_tokens"])]
     pub measure: String,

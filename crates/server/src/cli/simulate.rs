@@ -169,6 +169,7 @@ fn texts(args: &Simulate) -> Vec<String> {
         part("window", &args.window),
         part("estimator", &args.estimator),
         part("factor", &args.factor),
+        part("gateways", &args.gateways),
         args.strict.then(|| "strict".to_owned()),
     ];
     vec![parts.into_iter().flatten().collect::<Vec<_>>().join(",")]

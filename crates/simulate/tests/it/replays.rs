@@ -195,6 +195,28 @@ fn forecast_uses_more_than_any_held_booking_and_oversells_less() {
     }
 }
 
+/// Gateways that each know their own streams only, and tell of them late, use and keep a shared limit as one does.
+#[test]
+fn gateways_that_share_a_book_use_its_limit_as_one_does() {
+    for (kind, minutes, load) in [(Kind::Conv, 10, 1_500), (Kind::LongStreams, 20, 3_000)] {
+        let offer = offered(kind, minutes, 1);
+        let limits = Limits::of(&offer, Ceiling::Load(load), false, Counted::Both).unwrap();
+        let decided = |text: &str| {
+            let decisions = decisions(&offer, text, &limits);
+            (judge(&decisions, limits.ceilings(), Counted::Both).figures, decisions)
+        };
+        let (one, alone) = decided("");
+        for gateways in [4, 64] {
+            let (many, decisions) = decided(&format!("gateways={gateways}"));
+            let name = format!("{} {gateways}: {many:?} {one:?}", kind.name());
+            assert_ne!(decisions, alone, "{name}: the gateways saw as much as one");
+            assert!(many.utilisation.unwrap() > one.utilisation.unwrap() - 0.01, "{name}");
+            assert!(many.over < 0.01 && many.over_5 < 0.001 && many.peak < 1.06, "{name}");
+        }
+        assert_eq!(decided("gateways=1").1, alone);
+    }
+}
+
 #[test]
 fn at_half_load_a_forecast_refuses_next_to_nothing() {
     let figures = figures(&offered(Kind::Conv, 20, 1), "", Ceiling::Load(500));

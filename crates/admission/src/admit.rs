@@ -544,7 +544,7 @@ impl Admission {
                     repeated = true;
                     continue;
                 }
-                Err(error) => return Err(self.away(&call, &error)),
+                Err(error) => return Err(self.away(&call, &error, repeated)),
             };
             self.time.told(reply.now);
             self.health.answered(shard);
@@ -613,14 +613,14 @@ impl Admission {
         }
     }
 
-    /// The engine gave no verdict. What may have been held is given back.
-    fn away(&self, call: &ReserveCall, error: &EngineError) -> Refused {
+    /// The engine gave no verdict. What may have been held is given back, be it by the last ask or by the one before.
+    fn away(&self, call: &ReserveCall, error: &EngineError, repeated: bool) -> Refused {
         report::failed(&self.metrics, labels::Verb::Reserve, error);
         if let ErrorKind::Refused(refusal) = &error.kind {
             tracing::error!(%refusal, "the engine refused a reserve");
             return Refused::Internal;
         }
-        if error.applied == Applied::Unknown {
+        if error.applied == Applied::Unknown || repeated {
             let claim = tollbook_engine::Claim {
                 shard: call.shard,
                 id: call.reserve.id,

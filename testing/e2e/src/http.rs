@@ -13,6 +13,7 @@ const HEADERS_MAX: usize = 128;
 const READ_BYTES: usize = 16 * 1024;
 /// Relayed in the pieces in which it was sent, so no chunk framing stands inside.
 const EVENT: &[u8] = b"\ndata:";
+const GOOD: &[u8] = b"HTTP/1.1 200";
 
 #[derive(Debug, Clone)]
 pub struct Answer {
@@ -89,9 +90,13 @@ impl Connection {
     }
 
     /// Reads until so many lines of an event stream have been received that begin with `data:`; nothing is consumed.
+    /// A refusal, which has none, is an error.
     pub fn read_events(&mut self, count: usize) -> io::Result<()> {
         let deadline = Instant::now() + LIMIT;
         while self.ahead.windows(EVENT.len()).filter(|bytes| *bytes == EVENT).count() < count {
+            if self.ahead.len() >= GOOD.len() && !self.ahead.starts_with(GOOD) {
+                return Err(io::Error::other("no stream"));
+            }
             if self.more(deadline)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -384,6 +384,27 @@ pub fn b187_a_call_that_crosses_midnight(factory: Factory) {
     );
 }
 
+/// Used amounts are kept, not what was left of an old limit; another window is another account.
+pub fn b211_a_changed_limit_meets_what_was_used(factory: Factory) {
+    let rate = |ceiling, demand| [tpm("k:tpm", ceiling, demand)];
+    check(
+        factory,
+        vec![
+            (0, Do::Reserve(call(1, rate(1_000, 300))), Want::Admit),
+            (0, settle(1, [300]), Want::Met(Met::Held)),
+            (S, Do::Reserve(call(2, rate(200, 1))), Want::Firm(0, 60 * S)),
+            (S, Do::Reserve(call(3, rate(2_000, 1_701))), Want::Firm(0, 60 * S)),
+            (S, Do::Reserve(call(4, rate(2_000, 1_700))), Want::Admit),
+            (
+                S,
+                Do::Reserve(call(5, [tpm("k:tpm of five minutes", 300, 300).window(61, 5 * S)])),
+                Want::Admit,
+            ),
+            (S, Do::Balance("k:tpm"), Want::Is(300, 1_700)),
+        ],
+    );
+}
+
 pub fn b189_a_new_day_needs_no_job(factory: Factory) {
     let leg = || vec![daily("k:day", Measure::Requests, 3, 1)];
     let mut rows = calls(D - S, 1, 3, leg, &Want::Admit);

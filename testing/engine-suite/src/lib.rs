@@ -154,6 +154,7 @@ macro_rules! engine_suite {
             b185_a_clock_that_jumps_back_and_forth
             b187_a_call_that_crosses_midnight
             b189_a_new_day_needs_no_job
+            b211_a_changed_limit_meets_what_was_used
         );
         $crate::engine_suite_cases!($stamp $factory, faults:
             l07_a_denial_names_due_holds

@@ -23,6 +23,8 @@ pub(crate) enum Mood {
     Silent = 3,
     /// Reserves for the tenant, and never answers for its pool.
     PoolSilent = 4,
+    /// Applies one verb and loses its reply, then is away.
+    Breaks = 5,
 }
 
 pub(crate) struct Flaky {
@@ -53,6 +55,14 @@ impl Flaky {
                 })
             }
             3 => Box::pin(std::future::pending()),
+            5 => {
+                let applied = verb();
+                self.set(Mood::Away);
+                Box::pin(async move {
+                    applied.await?;
+                    Err(EngineError::unknown(ErrorKind::Away("the connection broke".into())))
+                })
+            }
             _ => verb(),
         }
     }

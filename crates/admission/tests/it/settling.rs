@@ -96,6 +96,21 @@ async fn b012_a_hold_that_cannot_be_written_admits_nothing() {
     assert_eq!(world.metrics.calls_in_flight.get((Surface::Chat,)), 0);
 }
 
+/// The first ask may have been applied, though the second certainly was not.
+#[tokio::test(start_paused = true)]
+async fn what_the_first_of_two_asks_may_have_held_is_given_back() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    world.engine.set(Mood::Breaks);
+    assert!(matches!(world.admit(false).await, Err(Refused::Away)));
+    assert_ne!(world.balance(1).await, (0, 0), "it was applied");
+    world.engine.set(Mood::Well);
+    let life = Settings::default().lives.door;
+    let back = async || world.balance(1).await == (0, 0);
+    tokio::time::timeout(life, world.until("what was held is given back", back))
+        .await
+        .expect("before its life ends");
+}
+
 /// A queue of four and a spool of a few kilobytes, filled to the brim, then the engine comes back.
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_spills_and_a_full_spool_closes_hard_limits() {

@@ -50,7 +50,7 @@ fn legs() -> [L; 2] {
 }
 
 #[test]
-fn foreign_values_are_damage_and_never_room() {
+fn b213_foreign_values_are_damage_and_never_room() {
     let book = Book::start();
     let now = book.now();
     assert!(matches!(book.reserve(now, 1, legs()), Ok(Verdict::Admit(_))));
@@ -136,7 +136,7 @@ fn another_type_where_a_verb_only_writes_changes_nothing() {
 
 /// Readiness asks: a server that answers reads and takes no writes does not take a verb.
 #[test]
-fn a_full_server_takes_no_verb() {
+fn b202_a_full_server_takes_no_verb() {
     let book = Book::start();
     assert!(wait(book.engine.takes(SHARD)).is_ok());
     book.server.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);

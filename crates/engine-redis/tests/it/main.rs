@@ -8,6 +8,7 @@
     reason = "a test that fails panics"
 )]
 
+mod cases;
 mod corrupt;
 mod harness;
 mod link;

@@ -281,7 +281,7 @@ fn expired_as_configured(entry: &Entry) {
 }
 
 /// To the llm_token where the provider told its usage; else by the table, which the test of endings knows.
-fn equals_the_record(entries: &[&Entry], provider: &Recorded) {
+pub(crate) fn equals_the_record(entries: &[&Entry], provider: &Recorded) {
     let (input, output) =
         entries.iter().fold((0, 0), |(input, output), entry| (input + entry.input, output + entry.output));
     let told = provider

@@ -11,6 +11,7 @@ mod calls;
 mod changed_file;
 mod command_line;
 mod endings;
+mod faults;
 mod fleet;
 mod forecast;
 mod journal_export;

@@ -4,7 +4,7 @@ use redis::Value;
 use secrecy::SecretString;
 use tollbook_engine::Applied;
 use tollbook_engine_redis::{Kind, Link, Options, Script, Tls};
-use tollbook_redis_world::{Plan, Server, ports};
+use tollbook_redis_world::{Cluster, Plan, Server, ports};
 
 use super::{COUNT, LIMIT, comes_to_fail, count, options, patient, what};
 
@@ -21,6 +21,32 @@ async fn a_user_is_let_in_and_a_stranger_is_not() {
         assert!(!error.to_string().contains("wrong@") && !error.to_string().contains("secret"), "{error}");
     }
     assert_eq!(server.ask(&["GET", "a"]).int(), Some(1));
+}
+
+/// As a setting of its own, and in the address, where it must be encoded.
+#[tokio::test]
+async fn b206_a_password_may_have_any_character() {
+    let password = "a#b@c/d%e:f?g";
+    let encoded = "a%23b%40c%2Fd%25e%3Af%3Fg";
+    let plan = Plan::redis().user("gateway", password);
+    let (server, cluster) = (plan.clone().start(), Cluster::of(&plan));
+    let node = cluster.nodes()[0].addr();
+    for (scheme, addr) in [("redis", server.addr()), ("redis+cluster", node)] {
+        let inside = Options::parse(&format!("{scheme}://gateway:{encoded}@{addr}")).unwrap();
+        let apart = Options {
+            username: Some("gateway".to_owned()),
+            password: Some(SecretString::from(password)),
+            ..Options::parse(&format!("{scheme}://{addr}")).unwrap()
+        };
+        for (key, options) in [("a", inside), ("b", apart)] {
+            let link = Link::open(&Options { deadline: LIMIT, ..options }).unwrap();
+            assert_eq!(count(&link, &Script::new(COUNT), key).await, Ok(1), "{scheme} {key}");
+        }
+        // Not encoded it is told without itself.
+        let wrong = Options::parse(&format!("{scheme}://gateway:{password}@{addr}"));
+        let told = wrong.expect_err("it cannot be read").to_string();
+        assert!(!told.contains("d%e:f"), "{told}");
+    }
 }
 
 #[tokio::test]

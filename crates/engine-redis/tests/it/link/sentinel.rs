@@ -14,7 +14,7 @@ fn link(all: &Sentinels) -> Link {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_follows_when_the_primary_dies_and_when_it_steps_down() {
+async fn b195_it_follows_when_the_primary_dies_and_when_it_steps_down() {
     let mut all = Sentinels::of(&Plan::redis().aof());
     let link = link(&all);
     let script = Script::new(COUNT);

@@ -35,7 +35,7 @@ async fn keys_and_arguments_arrive_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_script_that_was_flushed_is_brought_again_and_not_by_all() {
+async fn b193_a_script_that_was_flushed_is_brought_again_and_not_by_all() {
     for server in [Server::redis(), Server::valkey()] {
         let link = Arc::new(patient(server.port()));
         let script = Arc::new(Script::new(COUNT));

@@ -34,7 +34,7 @@ async fn a_killed_server_is_found_again_with_what_it_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_server_costs_one_deadline_and_then_nothing_is_sent() {
+async fn b196_a_frozen_server_costs_one_deadline_and_then_nothing_is_sent() {
     let server = Server::redis();
     let link = Link::open(&Options { connections: 1, ..options(server.port()) }).unwrap();
     let script = Script::new(COUNT);
@@ -118,7 +118,7 @@ async fn a_full_memory_applies_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_server_applies_nothing() {
+async fn b201_a_busy_server_applies_nothing() {
     let server = Plan::redis().line("busy-reply-threshold 50").start();
     let link = patient(server.port());
     let script = Script::new(COUNT);
@@ -133,7 +133,7 @@ async fn a_busy_server_applies_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_loads_applies_nothing() {
+async fn b200_a_server_that_loads_applies_nothing() {
     let mut server = Plan::redis().loads_slowly(Duration::from_millis(20)).start();
     for key in 0..100 {
         server.ask(&["SET", &key.to_string(), &"x".repeat(5000)]);

@@ -14,9 +14,18 @@ use crate::load::{Job, Outcome};
 struct Client(Child);
 
 /// Splits the calls evenly over so many processes of the client program with so many workers each, and makes them all.
-pub fn run(program: &Path, addr: SocketAddr, jobs: &[Job], processes: usize, workers: usize) -> Vec<Outcome> {
+/// The processes go round the gateways.
+pub fn run(
+    program: &Path,
+    addrs: &[SocketAddr],
+    jobs: &[Job],
+    processes: usize,
+    workers: usize,
+) -> Vec<Outcome> {
     let plans = (0..processes).map(|first| jobs.iter().skip(first).step_by(processes));
-    let clients: Vec<Client> = plans.map(|plan| Client::start(program, addr, plan, workers)).collect();
+    let gateways = addrs.iter().cycle();
+    let clients: Vec<Client> =
+        plans.zip(gateways).map(|(plan, addr)| Client::start(program, *addr, plan, workers)).collect();
     let clients: Vec<Client> = clients.into_iter().map(Client::go).collect();
     // Each is read in its own thread, so that none waits for another to be read.
     std::thread::scope(|scope| {

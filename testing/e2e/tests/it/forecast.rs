@@ -2,9 +2,11 @@
 //!
 //! The simulator replays the piece against the real ledger on virtual time and writes its decisions; the provider then
 //! streams each call at the pace that the simulator drew for it. Both lists are judged here in the same way: how much of
-//! the limit really landed. One minute by default; `TOLLBOOK_TRACE_MINUTES=10` plays ten.
+//! the limit really landed. Once through one gateway, once through four that share a book in Redis. One minute by default;
+//! `TOLLBOOK_TRACE_MINUTES=10` plays ten.
 
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -16,8 +18,11 @@ use tollbook_e2e::gateway::{Gateway, program};
 use tollbook_e2e::load::{Job, Leaves, Outcome};
 use tollbook_e2e::trace::{self, Traced};
 use tollbook_mock_upstream::MockUpstream;
+use tollbook_redis_world::Plan;
 
+/// Client processes; where there are four gateways, each has one to itself.
 const PROCESSES: usize = 4;
+const GATEWAYS: usize = 4;
 const WORKERS: usize = 96;
 /// The demand of the piece is so many tenths of the limit.
 const LOAD_TENTHS: u64 = 15;
@@ -62,56 +67,100 @@ fn utilisation(calls: &[Landed], limit: u64, minutes: u64) -> u64 {
     sum * 10_000 / limit / u64::try_from(seconds.len()).unwrap()
 }
 
-#[test]
-fn a_minute_of_trace_uses_the_limit_as_the_simulator_says() {
-    let minutes: u64 =
-        std::env::var("TOLLBOOK_TRACE_MINUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let (calls, source) = trace::first("azure_conv_2023.csv.gz", 13_000);
-    let begins = FROM_MINUTE * 60_000;
-    let moved = calls.into_iter().filter(|call| call.arrival_ms >= begins);
-    let moved = moved.map(|call| Traced { arrival_ms: call.arrival_ms - begins, ..call });
-    let piece: Vec<Traced> = moved.take_while(|call| call.arrival_ms < minutes * 60_000).collect();
-    let demand: u64 = piece.iter().map(|call| call.input + call.output).sum();
-    let limit = demand * 10 / LOAD_TENTHS / minutes;
-
-    let folder = tempfile::tempdir().unwrap();
-    let decisions = simulated(folder.path(), &piece, limit);
-    let expected = utilisation(&landed_of(&decisions), limit, minutes);
-
-    let mock = MockUpstream::start_in_thread(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let mut gateway = Gateway::start(&configuration(&mock.url(), limit));
-    let jobs: Vec<Job> =
-        piece.iter().zip(&decisions).enumerate().map(|(n, (call, seen))| job(n, call, seen)).collect();
-    let program = Path::new(env!("CARGO_BIN_EXE_e2e-client"));
-    let outcomes = client::run(program, gateway.addr(), &jobs, PROCESSES, WORKERS);
-    assert!(gateway.terminate().success());
-
-    let served = |outcome: &&Outcome| outcome.status == 200;
-    let refused = outcomes.iter().filter(|outcome| outcome.status == 429).count();
-    let real: Vec<Landed> = outcomes.iter().filter(served).map(|outcome| seen(outcome, &piece)).collect();
-    let others: Vec<_> = outcomes.iter().filter(|outcome| ![200, 429].contains(&outcome.status)).collect();
-    assert!(others.is_empty(), "every call is served or refused: {others:?}");
-    let late = outcomes.iter().map(|outcome| outcome.late_ms).max().unwrap_or(0);
-    let found = utilisation(&real, limit, minutes);
-    let admitted = decisions.iter().filter(|decision| decision.admitted).count();
-    println!(
-        "{source}, {minutes} min, {} calls, limit {limit}: utilisation {found} of 10,000, simulated {expected}; \
-         admitted {}, simulated {admitted}; latest call {late} ms",
-        piece.len(),
-        real.len()
-    );
-    assert!(refused > piece.len() / 10, "the limit is reached: {refused} refused");
-    assert!(
-        found.abs_diff(expected) <= POINTS,
-        "utilisation {found} of 10,000, the simulator says {expected}"
-    );
+/// A part of the recording that is played, and the limit that it is played against.
+struct Piece {
+    calls: Vec<Traced>,
+    source: String,
+    minutes: u64,
+    limit: u64,
 }
 
-fn configuration(upstream: &str, limit: u64) -> Config {
-    let limits = json!([{"name": "minute", "measure": "tokens", "window": "60s", "ceiling": limit}]);
-    Config::new(upstream)
-        .set("/models/0/output", json!({"default": 500, "max": 8192}))
-        .simple_tenant("acme", &limits)
+impl Piece {
+    fn cut() -> Self {
+        let minutes: u64 =
+            std::env::var("TOLLBOOK_TRACE_MINUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+        let (calls, source) = trace::first("azure_conv_2023.csv.gz", 13_000);
+        let begins = FROM_MINUTE * 60_000;
+        let moved = calls.into_iter().filter(|call| call.arrival_ms >= begins);
+        let moved = moved.map(|call| Traced { arrival_ms: call.arrival_ms - begins, ..call });
+        let calls: Vec<Traced> = moved.take_while(|call| call.arrival_ms < minutes * 60_000).collect();
+        let demand: u64 = calls.iter().map(|call| call.input + call.output).sum();
+        Self { calls, source, minutes, limit: demand * 10 / LOAD_TENTHS / minutes }
+    }
+
+    fn configuration(&self, upstream: &str) -> Config {
+        let limits = json!([{"name": "minute", "measure": "tokens", "window": "60s", "ceiling": self.limit}]);
+        Config::new(upstream)
+            .set("/models/0/output", json!({"default": 500, "max": 8192}))
+            .simple_tenant("acme", &limits)
+    }
+
+    /// Plays it through the gateways; what landed must be what the simulator says of as many.
+    fn play(&self, gateways: Vec<Gateway>) {
+        let folder = tempfile::tempdir().unwrap();
+        let decisions = simulated(folder.path(), self, gateways.len());
+        let expected = utilisation(&landed_of(&decisions), self.limit, self.minutes);
+        let jobs: Vec<Job> = self
+            .calls
+            .iter()
+            .zip(&decisions)
+            .enumerate()
+            .map(|(number, (call, decision))| job(number, call, decision))
+            .collect();
+        let program = Path::new(env!("CARGO_BIN_EXE_e2e-client"));
+        let addrs: Vec<SocketAddr> = gateways.iter().map(Gateway::addr).collect();
+        let outcomes = client::run(program, &addrs, &jobs, PROCESSES, WORKERS);
+        for mut gateway in gateways {
+            assert!(gateway.terminate().success());
+        }
+
+        let served = |outcome: &&Outcome| outcome.status == 200;
+        let refused = outcomes.iter().filter(|outcome| outcome.status == 429).count();
+        let real: Vec<Landed> =
+            outcomes.iter().filter(served).map(|outcome| seen(outcome, &self.calls)).collect();
+        let others: Vec<_> =
+            outcomes.iter().filter(|outcome| ![200, 429].contains(&outcome.status)).collect();
+        assert!(others.is_empty(), "every call is served or refused: {others:?}");
+        let late = outcomes.iter().map(|outcome| outcome.late_ms).max().unwrap_or(0);
+        let found = utilisation(&real, self.limit, self.minutes);
+        let admitted = decisions.iter().filter(|decision| decision.admitted).count();
+        let text = format!(
+            "{}, {} min, {} calls through {}, limit {}: utilisation {found} of 10,000, simulated {expected}; \
+             admitted {}, simulated {admitted}; latest call {late} ms\n",
+            self.source,
+            self.minutes,
+            self.calls.len(),
+            addrs.len(),
+            self.limit,
+            real.len()
+        );
+        io::stdout().write_all(text.as_bytes()).unwrap();
+        assert!(refused > self.calls.len() / 10, "the limit is reached: {refused} refused");
+        assert!(
+            found.abs_diff(expected) <= POINTS,
+            "utilisation {found} of 10,000, the simulator says {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_minute_of_trace_uses_the_limit_as_the_simulator_says() {
+    let piece = Piece::cut();
+    let mock = MockUpstream::start_in_thread(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    piece.play(vec![Gateway::start(&piece.configuration(&mock.url()))]);
+}
+
+#[test]
+fn a_minute_of_trace_through_four_gateways_that_share_a_book() {
+    let piece = Piece::cut();
+    let mock = MockUpstream::start_in_thread(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let redis = Plan::redis().aof().start();
+    let shared = tempfile::tempdir().unwrap();
+    let config = piece
+        .configuration(&mock.url())
+        .set("/journal", json!(shared.path().join("journal.sqlite")))
+        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "5s"}}));
+    piece.play((0..GATEWAYS).map(|_| Gateway::start(&config)).collect());
 }
 
 /// One line of the simulator's decisions.
@@ -124,9 +173,9 @@ struct Decision {
     output: u64,
 }
 
-fn simulated(folder: &Path, piece: &[Traced], limit: u64) -> Vec<Decision> {
+fn simulated(folder: &Path, piece: &Piece, gateways: usize) -> Vec<Decision> {
     let mut text = String::from("arrival_s,input_tokens,output_tokens\n");
-    for call in piece {
+    for call in &piece.calls {
         let (seconds, millis) = (call.arrival_ms / 1000, call.arrival_ms % 1000);
         writeln!(text, "{seconds}.{millis:03},{},{}", call.input, call.output).unwrap();
     }
@@ -135,7 +184,8 @@ fn simulated(folder: &Path, piece: &[Traced], limit: u64) -> Vec<Decision> {
     let run = Command::new(program())
         .arg("simulate")
         .arg(&trace)
-        .args(["--limit", &limit.to_string(), "--booking", "forecast", "--decisions"])
+        .args(["--limit", &piece.limit.to_string(), "--booking", "forecast"])
+        .args(["--gateways", &gateways.to_string(), "--decisions"])
         .arg(&out)
         .output()
         .unwrap();

@@ -187,7 +187,7 @@ fn play(gateway: &Gateway, jobs: &[Job]) -> (Vec<Outcome>, Vec<Sample>) {
             samples
         });
         let program = Path::new(env!("CARGO_BIN_EXE_e2e-client"));
-        let outcomes = client::run(program, gateway.addr(), jobs, PROCESSES, WORKERS);
+        let outcomes = client::run(program, &[gateway.addr()], jobs, PROCESSES, WORKERS);
         done.store(true, Ordering::Release);
         (outcomes, sampler.join().unwrap())
     })

@@ -46,7 +46,7 @@ def main():
     database = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
     database.row_factory = sqlite3.Row
     entries = [readable(row) for row in database.execute("SELECT * FROM journal ORDER BY place")]
-    sums = {account(*place): amount for *place, amount in database.execute("SELECT * FROM posted")}
+    sums = {account(*place): amount for *place, amount in database.execute("SELECT subject, account, period, amount FROM posted")}
     json.dump({"entries": entries, "sums": sums}, sys.stdout)
 
 

@@ -1,62 +1,88 @@
--- Accounts: held and posted of one name, by shape. A subject's accounts are the fields of one hash.
+-- Accounts: held and posted of one name, by shape. One field of the book each, by subject and name.
 --
--- A field is an array (positions below). A rate's newest bucket is in it; the older ones are fields of their own,
--- `<name>:<bucket number modulo buckets>`, so a verb touches only buckets that left the window since the last one.
--- The seconds of a forecast account are one field, `<name>:s`, its gateways another, `<name>:g`.
+-- A field is a string of fixed numbers (positions below): four bytes, then eight bytes a number; what shadow limits and
+-- denials count comes last, and only if there is any. A rate's newest bucket
+-- is in it; the older ones are one more field, `<account>b`, a number for each by bucket number modulo buckets, so a verb
+-- touches it only when a bucket ends. It may be missing while nothing but the newest bucket holds an amount. The seconds
+-- of a forecast account are one field, `<account>s`, in the same way; its gateways another, `<account>g`.
 
 const RATE, FORECAST, QUOTA, CONCURRENCY = 1, 2, 3, 4
 const REQUESTS, TOKENS, INPUT, OUTPUT, COST, IN_FLIGHT = 1, 2, 3, 4, 5, 6
 const WHOLE, OLDEST, DECAY = 0, 1, 2
 
--- Of every account.
-const KIND, MEASURE, LIVE, VERSION, MEAN_HOLD, USED = 1, 2, 3, 4, 5, 6
-const SHADOW_DENIED, SHADOW_DEMAND, DENIED_BUCKET = 7, 8, 9
--- Shape: buckets, width, weights of a rate; window, strict of a forecast. Held, but of quotas and forecasts.
-const P1, P2, P3, HELD = 10, 11, 12, 13
--- Rate: number of the newest bucket, sum, decayed sum, the newest bucket's amount, the newest number with an amount.
--- Forecast: the last second written, the sums behind and ahead of it.
-const NEWEST, SUM, DECAYED, HEAD, TOP = 14, 15, 16, 17, 18
-const PAST, AHEAD = 15, 16
+-- Of every account. Shape: buckets, width, weights of a rate; window, strict of a forecast.
+const KIND, MEASURE, P1, P3, P2 = 1, 2, 3, 4, 5
+const SHADOW_DENIED, SHADOW_DEMAND, DENIED_BUCKET = 6, 7, 8
+const LIVE, VERSION, MEAN_HOLD, USED = 9, 10, 11, 12
+-- But of quotas; a forecast's is 0.
+const HELD = 13
+-- Rate: number of the newest bucket, sum, the newest bucket's amount, the newest number with an amount, and the decayed
+-- sum, which is stored only where it counts.
+const NEWEST, SUM, HEAD, TOP, DECAYED = 14, 15, 16, 17, 18
+-- Forecast: the last second written, the sums behind and ahead of it, the last second that may hold something.
+const PAST, AHEAD, FAR = 15, 16, 17
 -- Quota: all after the common part, four numbers for each period, oldest first.
-const PERIODS, START_, END_, POSTED, HELD_ = 10, 0, 1, 2, 3
+const PERIODS, START_, END_, POSTED, HELD_ = 13, 0, 1, 2, 3
+-- Bytes of the shape; numbers in front of the common ones, of those, and of what comes last.
+const SHAPE_BYTES, SHAPED, COMMON, RARE = 12, 8, 4, 3
 
 -- Defined in track.lua, once a forecast account is met.
 local with_track
 local kept, flow_of, post_second, track_add, track_advance, track_at, track_busy, track_fullest, track_newest, track_pack
 local track_plan, track_reset, track_wait, is_new_batch, heard
 
-local accounts, by_key = {}, {}
+local accounts, wanted = {}, {}
 
 -- An account to be looked at; what is stored of it comes with `fetch`.
-local function want(key, name)
-  local id = key .. name
-  local account = accounts[id]
+local function want(name)
+  local account = accounts[name]
   if not account then
-    account = { key = key, name = name, cells = {}, gone = {}, sets = {} }
-    accounts[id] = account
-    local list = by_key[key]
-    if not list then
-      list = {}
-      by_key[key] = list
-    end
-    list[#list + 1] = account
+    account = { name = name }
+    accounts[name], wanted[#wanted + 1] = account, account
   end
   return account
 end
 
+local function row_of(text)
+  local kind, measure, p1, p3, p2 = from_packed('<BBBBd', #text > SHAPE_BYTES and text or rep('\0', SHAPE_BYTES))
+  local row, list = { kind, measure, p1, p3, p2, 0, 0, 0 }, numbers(text, SHAPE_BYTES + 1, 'account')
+  local own = #list - COMMON
+  local plain = kind == RATE and (p3 == DECAY and 6 or 5) or kind == FORECAST and 5 or kind == CONCURRENCY and 1
+    or kind == QUOTA and own - (own % 4 == RARE and RARE or 0)
+  local fits = plain and plain >= 0 and (own == plain or own == plain + RARE) and (kind ~= QUOTA or plain % 4 == 0)
+  if not fits or measure < REQUESTS or measure > IN_FLIGHT or p2 % 1 ~= 0 then damaged('account') end
+  for index = 1, COMMON + plain do row[SHAPED + index] = list[index] end
+  if own > plain then
+    for index = 1, RARE do row[SHADOW_DENIED + index - 1] = list[COMMON + plain + index] end
+  end
+  if kind == RATE then row[DECAYED] = row[DECAYED] or 0 end
+  return row
+end
+
+local function text_of(row)
+  local last = #row
+  if row[KIND] == RATE and row[P3] ~= DECAY then last = TOP end
+  local text = pack('<BBBBd' .. rep('d', last - SHAPED), row[KIND], row[MEASURE], row[P1], row[P3], row[P2], unpack(row, LIVE, last))
+  local denied, demand, bucket = row[SHADOW_DENIED], row[SHADOW_DEMAND], row[DENIED_BUCKET]
+  if denied == 0 and demand == 0 and bucket == 0 then return text end
+  return text .. pack('<ddd', denied, demand, bucket)
+end
+
+local fetched = 0
+
 local function fetch()
-  for key, list in pairs(by_key) do
-    local fields = {}
-    for index, account in ipairs(list) do fields[index] = account.name end
-    local found = call('HMGET', key, unpack(fields))
-    for index, account in ipairs(list) do
-      if found[index] then
-        account.row = decode(found[index], 'account')
-        if #account.row < HELD and account.row[KIND] ~= QUOTA then damaged('account') end
-        if account.row[KIND] == FORECAST then with_track() end
-      end
+  local names = {}
+  for index = fetched + 1, #wanted do names[#names + 1] = wanted[index].name end
+  if #names == 0 then return end
+  local found = call('HMGET', BOOK, unpack(names))
+  for index = 1, #names do
+    local account = wanted[fetched + index]
+    if found[index] then
+      account.row = row_of(found[index])
+      if account.row[KIND] == FORECAST then with_track() end
     end
   end
+  fetched = #wanted
 end
 
 local function is_shape(row, measure, kind, p1, p2, p3)
@@ -64,33 +90,41 @@ local function is_shape(row, measure, kind, p1, p2, p3)
   return kind == QUOTA or kind == CONCURRENCY or (row[P1] == p1 and row[P2] == p2 and row[P3] == p3)
 end
 
--- Subjects whose first account is opened.
-local opened = {}
-
 local function new_row(measure, kind, p1, p2, p3)
-  local row = { kind, measure, 0, 0, 0, steady, 0, 0, 0 }
+  local row = { kind, measure, 0, 0, 0, 0, 0, 0, 0, 0, 0, steady }
   if kind == QUOTA then return row end
-  row[P1], row[P2], row[P3], row[HELD] = p1, p2, p3, 0
-  if kind == RATE then row[NEWEST], row[SUM], row[DECAYED], row[HEAD], row[TOP] = 0, 0, 0, 0, 0 end
-  if kind == FORECAST then row[NEWEST], row[PAST], row[AHEAD] = 0, 0, 0 end
+  row[HELD] = 0
+  if kind == RATE then row[NEWEST], row[SUM], row[HEAD], row[TOP], row[DECAYED] = 0, 0, 0, 0, 0 end
+  if kind == FORECAST then row[NEWEST], row[PAST], row[AHEAD], row[FAR] = 0, 0, 0, 0 end
+  if kind ~= CONCURRENCY then row[P1], row[P2], row[P3] = p1, p2, p3 end
   return row
 end
 
 -- --- the buckets of a rate ---
+
+-- The buckets but the newest one, by number modulo buckets; from one.
+local function cells_of(account)
+  if not account.cells then
+    local row = account.row
+    local stored = row[SUM] ~= row[HEAD] and call('HGET', BOOK, account.name .. 'b')
+    if stored then
+      account.cells = numbers(stored, 1, 'buckets')
+      if #account.cells ~= row[P1] then damaged('buckets') end
+    else
+      if row[SUM] ~= row[HEAD] then damaged('buckets') end
+      account.cells = {}
+      for index = 1, row[P1] do account.cells[index] = 0 end
+    end
+  end
+  return account.cells
+end
 
 -- What is stored of a bucket.
 local function cell(account, number)
   local row = account.row
   if number == row[NEWEST] then return row[HEAD] end
   if number > row[NEWEST] or number <= row[NEWEST] - row[P1] then return 0 end
-  local index = fmod(number, row[P1])
-  local amount = account.cells[index]
-  if not amount then
-    amount = tonumber(call('HGET', account.key, account.name .. ':' .. whole(index)) or 0)
-    if not amount then damaged('bucket') end
-    account.cells[index] = amount
-  end
-  return amount
+  return cells_of(account)[fmod(number, row[P1]) + 1]
 end
 
 local function set_cell(account, number, amount)
@@ -99,8 +133,7 @@ local function set_cell(account, number, amount)
     row[HEAD] = amount
     return
   end
-  local index = fmod(number, row[P1])
-  account.cells[index], account.sets[index] = amount, amount
+  cells_of(account)[fmod(number, row[P1]) + 1], account.turned = amount, true
 end
 
 -- How a ring stands now: bucket, buckets gone since the last write, time inside the bucket, whether it restarts.
@@ -155,26 +188,24 @@ local function ring_advance(account)
   local row = account.row
   local bucket, gone, _, restart = ring_at(row)
   if bucket == row[NEWEST] then return end
-  local n, old = row[P1], row[NEWEST]
+  local n, old, head = row[P1], row[NEWEST], row[HEAD]
   if restart or gone >= n then
     local kept = restart and row[SUM] or 0
-    for index = 0, n - 1 do account.sets[index], account.cells[index] = 0, 0 end
+    for index = 1, n do cells_of(account)[index] = 0 end
     row[SUM], row[HEAD], row[DECAYED], row[TOP] = kept, kept, kept * n, kept > 0 and bucket or 0
     alarm('ring_restarts', restart and kept > 0 and 1 or 0)
-    row[NEWEST] = bucket
+    row[NEWEST], account.turned = bucket, true
     return
   end
+  local cells = cells_of(account)
   for step = 1, gone do
+    local index = fmod(old + step, n) + 1
     row[DECAYED] = row[DECAYED] - row[SUM]
-    row[SUM] = row[SUM] - cell(account, old - n + step)
-  end
-  local head = row[HEAD]
-  for step = 1, gone do
-    local index = fmod(old + step, n)
-    if account.cells[index] ~= 0 then account.sets[index], account.cells[index] = 0, 0 end
+    row[SUM] = row[SUM] - cells[index]
+    cells[index] = 0
   end
   row[NEWEST], row[HEAD] = bucket, 0
-  if head > 0 then set_cell(account, old, head) end
+  cells[fmod(old, n) + 1], account.turned = head, true
 end
 
 -- Post to the newest bucket, never above 2^53 − 1.
@@ -329,25 +360,15 @@ end
 
 -- Write what was changed.
 local function store()
-  for key, list in pairs(by_key) do
-    local sets, dels = {}, {}
-    for _, account in ipairs(list) do
-      if account.dirty then
-        sets[#sets + 1], sets[#sets + 2] = account.name, pack(account.row)
-        for index, amount in pairs(account.sets) do
-          local field = account.name .. ':' .. whole(index)
-          if amount > 0 then
-            sets[#sets + 1], sets[#sets + 2] = field, whole(amount)
-          else
-            dels[#dels + 1] = field
-          end
-        end
-        if account.seconds then sets[#sets + 1], sets[#sets + 2] = account.name .. ':s', track_pack(account) end
-        if account.gateways then sets[#sets + 1], sets[#sets + 2] = account.name .. ':g', pack(account.gateways) end
-      end
+  local sets = {}
+  for _, account in ipairs(wanted) do
+    if account.dirty then
+      local name = account.name
+      sets[#sets + 1], sets[#sets + 2] = name, text_of(account.row)
+      if account.turned then sets[#sets + 1], sets[#sets + 2] = name .. 'b', pack('<' .. rep('d', #account.cells), unpack(account.cells)) end
+      if account.seconds then sets[#sets + 1], sets[#sets + 2] = name .. 's', track_pack(account) end
+      if account.gateways then sets[#sets + 1], sets[#sets + 2] = name .. 'g', msgpack(account.gateways) end
     end
-    if #sets > 0 and opened[key] then call('SADD', SUBJECTS, string.sub(key, -16)) end
-    if #dels > 0 then call('HDEL', key, unpack(dels)) end
-    if #sets > 0 then call('HSET', key, unpack(sets)) end
   end
+  if #sets > 0 then call('HSET', BOOK, unpack(sets)) end
 end

@@ -1,11 +1,11 @@
--- balances: accounts as they stand. KEYS: subjects. Arguments: (key, account) pairs. Writes nothing.
+-- balances: accounts as they stand. Arguments: accounts. Writes nothing.
 
-local pairs_ = ARGS[1]
-for _, pair in ipairs(pairs_) do want(KEYS[pair[1]], pair[2]) end
+local names = from_msgpack(ARGV[1])
+for _, name in ipairs(names) do want(name) end
 fetch()
 local rows = {}
-for index, pair in ipairs(pairs_) do
-  local account = want(KEYS[pair[1]], pair[2])
+for index, name in ipairs(names) do
+  local account = want(name)
   local row = account.row
   if not row then
     rows[index] = {}
@@ -19,10 +19,9 @@ for index, pair in ipairs(pairs_) do
       reset = reset_of(account, start)
     end
     rows[index] = {
-      row[MEASURE], row[KIND], row[P1] or 0, row[P2] or 0, row[P3] or 0, start, posted, held, reset, row[LIVE],
+      row[MEASURE], row[KIND], row[P1], row[P2], row[P3], start, posted, held, reset, row[LIVE],
       row[SHADOW_DENIED], row[SHADOW_DEMAND], row[VERSION],
     }
-    if row[KIND] == QUOTA then rows[index][3], rows[index][4], rows[index][5] = 0, 0, 0 end
   end
 end
 return answer(rows)

@@ -1,17 +1,21 @@
--- What every verb begins with: its arguments, time, and arithmetic that stays exact below 2^53.
+-- What every verb begins with: the state of the shard, and arithmetic that stays exact below 2^53.
 --
--- A verb reads, decides, then writes; nothing after its first write can fail. Everything it may touch is in KEYS:
--- meta, due, estimates, journal, subjects, then what the verb itself names. Integers only (L13); a number that is not one, where
--- ours should be, is damage: the verb stops before it has written anything.
+-- A verb reads, decides, then writes; nothing after its first write can fail. Everything it may touch is in KEYS: the
+-- book, due, what the verb itself names, and the journal last where it writes one. Integers only (L13); a number that is
+-- not one, where ours should be, is damage: the verb stops before it has written anything.
+--
+-- The book is one hash per shard: `c` both clocks, `s` its state, `alarm of the book: …` (longer than what
+-- belongs to an account), accounts by 16 bytes (subject, name) with their
+-- older buckets or seconds in a field of their own, estimators by `e` and 8 bytes.
 
 -- A leg as it comes.
-const L_KEY, L_NAME, L_MEASURE, L_KIND, L_P1, L_P2, L_P3, L_PERIODS = 1, 2, 3, 4, 5, 6, 7, 8
-const L_BASE, L_PER, L_CAP, L_WORST, L_ESTIMATOR, L_REFUND, L_LIMITS = 9, 10, 11, 12, 13, 14, 15
+const L_ACCOUNT, L_MEASURE, L_KIND, L_P1, L_P2, L_P3, L_PERIODS = 1, 2, 3, 4, 5, 6, 7
+const L_BASE, L_PER, L_CAP, L_WORST, L_ESTIMATOR, L_REFUND, L_LIMITS = 8, 9, 10, 11, 12, 13, 14
 -- A limit as it comes.
 const M_ID, M_CEILING, M_HARD, M_SHADOW, M_COUNT, M_WORST, M_CHARGE = 1, 2, 3, 4, 5, 6, 7
 -- A leg as a reservation keeps it.
-const H_SUBJECT, H_NAME, H_KIND, H_MEASURE, H_FLAGS, H_PLACE, H_BASE, H_PER = 1, 2, 3, 4, 5, 6, 7, 8
-const H_CAP, H_WORST, H_OUTPUT, H_HELD, H_DECIDED, H_CARRIED, H_HARD = 9, 10, 11, 12, 13, 14, 15
+const H_ACCOUNT, H_KIND, H_MEASURE, H_FLAGS, H_PLACE, H_BASE, H_PER = 1, 2, 3, 4, 5, 6, 7
+const H_CAP, H_WORST, H_OUTPUT, H_HELD, H_DECIDED, H_CARRIED, H_HARD = 8, 9, 10, 11, 12, 13, 14
 const AT_WORST, CHARGE, REFUND, SHADOWED = 1, 2, 4, 8
 
 const NO_CEILING = 2 * AMOUNT_MAX
@@ -20,17 +24,17 @@ const NO_CEILING = 2 * AMOUNT_MAX
 const TOO_LARGE, EXHAUSTED, SPENT, BUSY = 0, 1, 2, 3
 
 -- A reservation as it is kept: live, or ended and how.
-const R_STATE, R_ADMITTED, R_DUE, R_SENT, R_CONTEXT, R_LEARNERS, R_LEGS = 1, 2, 3, 4, 5, 6, 7
+const R_STATE, R_ADMITTED, R_DUE, R_SENT, R_CONTEXT, R_LEARNERS, R_LEGS, R_MEMBER = 1, 2, 3, 4, 5, 6, 7, 8
 const T_ENDED, T_COUNT, T_LEARNERS, T_QUOTAS = 3, 4, 5, 6
 const LIVE_NOW, SETTLED, RELEASED, EXPIRED, CORRECTED, REBOOKED = 0, 1, 2, 3, 4, 5
 -- A quota leg of a tombstone.
-const Q_SUBJECT, Q_NAME, Q_LEG, Q_REQUESTS, Q_REFUND, Q_PERIOD, Q_CHARGED, Q_DECIDED = 1, 2, 3, 4, 5, 6, 7, 8
+const Q_ACCOUNT, Q_LEG, Q_REQUESTS, Q_REFUND, Q_PERIOD, Q_CHARGED, Q_DECIDED = 1, 2, 3, 4, 5, 6, 7
 -- How an attempt ends, as far as amounts are concerned.
 const USED_, NEVER_SENT, FAILED, LAPSED, MOVED = 1, 2, 3, 4, 5
 
 local floor, max, min, fmod = math.floor, math.max, math.min, math.fmod
-local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
-local call = redis.call
+local msgpack, from_msgpack = cmsgpack.pack, cmsgpack.unpack
+local pack, from_packed, rep = struct.pack, struct.unpack, string.rep
 
 const AMOUNT_MAX = 9007199254740991
 const SECOND = 1000000
@@ -38,9 +42,6 @@ const REMEMBER = 1800 * SECOND
 const PERIOD_KEPT = REMEMBER + 3600 * SECOND
 -- A time, and a second, that never come.
 const NEVER, NEVER_SECOND = AMOUNT_MAX, 9007199254
-
-local META, DUE, ESTIMATES, JOURNAL, SUBJECTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local ARGS = unpack_(ARGV[1])
 
 -- What is stored under our keys and is not ours.
 local function damaged(what)
@@ -53,9 +54,21 @@ local function refused(kind, index)
 end
 
 local function decode(text, what)
-  local fine, value = pcall(unpack_, text)
+  local fine, value = pcall(from_msgpack, text)
   if not fine or type(value) ~= 'table' then damaged(what) end
   return value
+end
+
+-- Numbers of eight bytes each, to the end of a text.
+local function numbers(text, from, what)
+  local count = (#text - from + 1) / 8
+  if count ~= floor(count) or count < 0 then damaged(what) end
+  local list = { from_packed('<' .. rep('d', count), text, from) }
+  list[count + 1] = nil
+  for index = 1, count do
+    if list[index] % 1 ~= 0 then damaged(what) end
+  end
+  return list
 end
 
 local function whole(n) return string.format('%.0f', n) end
@@ -91,36 +104,40 @@ local function muldiv_up(a, b, c)
 end
 
 -- Time: `now` addresses buckets and periods; the steady clock never goes back, lives and tombstones are measured on it.
-local now = NOW()
-local meta = call('HMGET', META, 'epoch', 'seen', 'behind', 'run', 'closed')
-local seen, behind = tonumber(meta[2] or 0), tonumber(meta[3] or 0)
-if not seen or not behind or meta[1] and not tonumber(meta[1]) then damaged('meta') end
+told = told or call('HMGET', BOOK, 'c', 's')
+if told[1] and #told[1] ~= 16 or told[2] and #told[2] < STATE_BYTES then damaged('clock or state') end
+local clock = told[1] and numbers(told[1], 1, 'clock') or { 0, 0 }
+local seen, behind = clock[1], clock[2]
 local steady = max(now, seen) + behind
+
+-- The shard's epoch, whether it is being rebuilt, and the server that opened it.
+const STATE_BYTES = 9
+local epoch, closed, run = 0, 0, nil
+if told[2] then epoch, closed, run = from_packed('<dB', told[2]), told[2]:byte(9), told[2]:sub(10) end
 
 -- What its gateway knows of the shard: the epoch it expects, negative where the verb may write while the shard is being
 -- rebuilt, absent where nobody would rebuild it; then the server that answers. Nothing is written where data may be gone.
 local expects = tonumber(ARGV[#ARGV - 1])
 if expects then
-  local epoch = tonumber(meta[1] or 0)
   local loss
   if epoch == 0 or epoch < math.abs(expects) then
     loss = 'all'
-  elseif meta[4] ~= ARGV[#ARGV] then
+  elseif run ~= ARGV[#ARGV] then
     loss = 'tail'
-  elseif meta[5] and epoch ~= -expects then
+  elseif closed == 1 and epoch ~= -expects then
     loss = 'rebuilding'
   end
   if loss then return redis.error_reply('TB-LOST ' .. loss) end
 end
 
--- What went wrong and has no answer of its own, by name; counted in meta when the verb writes.
+-- What went wrong and has no answer of its own, by name; counted in the book when the verb writes.
 local alarms = {}
 local function alarm(name, count)
   if count > 0 then alarms[name] = (alarms[name] or 0) + count end
 end
 
 local function count_alarms()
-  for name, count in pairs(alarms) do call('HINCRBY', META, 'alarm:' .. name, whole(count)) end
+  for name, count in pairs(alarms) do call('HINCRBY', BOOK, 'alarm of the book: ' .. name, whole(count)) end
   alarms = {}
 end
 
@@ -128,22 +145,18 @@ end
 local function tick()
   if now < seen then
     behind = behind + seen - now
-    call('HSET', META, 'seen', whole(now), 'behind', whole(behind))
     alarm('clock_steps_back', 1)
-  else
-    call('HSET', META, 'seen', whole(now))
   end
+  call('HSET', BOOK, 'c', pack('<dd', now, behind))
   count_alarms()
 end
 
 -- Every answer: epoch, now, and what the verb says.
 local function answer(value)
-  return { tonumber(meta[1] or 0), now, value }
+  return { epoch, now, value }
 end
 
 local function flagged(flags, flag) return fmod(div(flags, flag), 2) == 1 end
-
-local function subject_of(key) return string.sub(key, -16) end
 
 -- Members of the due set at most `most`, oldest first.
 local function due_now(most)

@@ -1,4 +1,4 @@
 -- due: members of what is due, oldest first, at most so many; the clock's step back is noticed (L12).
 
 if now < seen then tick() end
-return answer(due_now(ARGS[1]))
+return answer(due_now(ARGV[1]))

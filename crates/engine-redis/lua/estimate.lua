@@ -1,5 +1,5 @@
--- Estimators: what calls of one key and model have used. Fields of one hash per shard, so that every verb can declare
--- its key: a settle knows the accounts of its call, not its estimators.
+-- Estimators: what calls of one key and model have used. Fields of the book, so that every verb can name them: a settle
+-- knows the accounts of its call, not its estimators.
 --
 -- A field is kind, n, m, used, samples; names and rules are those of the pure ledger's `estimate`.
 
@@ -9,10 +9,24 @@ const E_KIND, E_N, E_M, E_USED, E_SAMPLES = 1, 2, 3, 4, 5
 
 local estimates = {}
 
+-- Without samples an estimator is a byte and three numbers, else an array in MessagePack.
+const PLAIN_BYTES = 25
+
+local function estimator_of(text)
+  if #text ~= PLAIN_BYTES or text:byte() > FORECAST_MEAN then return decode(text, 'estimator') end
+  local list = numbers(text, 2, 'estimator')
+  return { text:byte(), list[1], list[2], list[3], {} }
+end
+
+local function text_of_estimator(row)
+  if #row[E_SAMPLES] > 0 then return msgpack(row) end
+  return pack('<Bddd', row[E_KIND], row[E_N], row[E_M], row[E_USED])
+end
+
 local function estimate_of(id)
   if estimates[id] == nil then
-    local stored = call('HGET', ESTIMATES, id)
-    estimates[id] = stored and decode(stored, 'estimator') or false
+    local stored = call('HGET', BOOK, 'e' .. id)
+    estimates[id] = stored and estimator_of(stored) or false
   end
   return estimates[id]
 end
@@ -132,7 +146,7 @@ local function with_learning()
 
   function store_estimates()
     local sets = {}
-    for id in pairs(changed) do sets[#sets + 1], sets[#sets + 2] = id, pack(estimates[id]) end
-    if #sets > 0 then call('HSET', ESTIMATES, unpack(sets)) end
+    for id in pairs(changed) do sets[#sets + 1], sets[#sets + 2] = 'e' .. id, text_of_estimator(estimates[id]) end
+    if #sets > 0 then call('HSET', BOOK, unpack(sets)) end
   end
 end

@@ -2,7 +2,7 @@
 
 local function moves(leg, onto)
   for _, next_leg in ipairs(onto) do
-    if next_leg[H_NAME] == leg[H_NAME] and next_leg[H_SUBJECT] == leg[H_SUBJECT] and next_leg[H_PLACE] == leg[H_PLACE] then
+    if next_leg[H_ACCOUNT] == leg[H_ACCOUNT] and next_leg[H_PLACE] == leg[H_PLACE] then
       return true
     end
   end
@@ -43,7 +43,7 @@ local function effects(legs, found, how)
       overrun[index] = how.kind == LAPSED and 0 or max(used - leg[H_DECIDED], 0)
     end
     if charge ~= 0 and leg[H_KIND] == QUOTA then
-      charges[#charges + 1] = { leg[H_SUBJECT], leg[H_NAME], leg[H_PLACE], charge }
+      charges[#charges + 1] = { leg[H_ACCOUNT], leg[H_PLACE], charge }
     end
   end
   return posts, overrun, charges
@@ -78,7 +78,7 @@ local function quotas_of(legs, posts)
       local requests = leg[H_MEASURE] == REQUESTS
       local at_door = requests and leg[H_DECIDED] or 0
       quotas[#quotas + 1] = {
-        leg[H_SUBJECT], leg[H_NAME], index, requests and 1 or 0, flagged(leg[H_FLAGS], REFUND) and 1 or 0, leg[H_PLACE],
+        leg[H_ACCOUNT], index, requests and 1 or 0, flagged(leg[H_FLAGS], REFUND) and 1 or 0, leg[H_PLACE],
         max(at_door + posts[index], 0), leg[H_DECIDED],
       }
     end
@@ -87,11 +87,15 @@ local function quotas_of(legs, posts)
 end
 
 -- The tombstone of an attempt, and its leave from the due set.
-local function bury(key, id, attempt, reserved, how, posts)
-  local tomb = { how, reserved[R_ADMITTED], steady, #reserved[R_LEGS] }
+local function bury(key, reserved, how, posts)
+  local tomb
   if how == EXPIRED then
-    tomb[T_LEARNERS], tomb[T_QUOTAS] = reserved[R_LEARNERS], quotas_of(reserved[R_LEGS], posts)
+    tomb = msgpack({
+      how, reserved[R_ADMITTED], steady, #reserved[R_LEGS], reserved[R_LEARNERS], quotas_of(reserved[R_LEGS], posts),
+    })
+  else
+    tomb = tomb_of(how, reserved[R_ADMITTED], steady, #reserved[R_LEGS])
   end
-  call('SET', key, pack(tomb), 'PX', whole(TOMB_TTL))
-  call('ZREM', DUE, member_of(id, attempt, reserved[R_LEGS]))
+  call('SET', key, tomb, 'PX', whole(TOMB_TTL))
+  call('ZREM', DUE, reserved[R_MEMBER])
 end

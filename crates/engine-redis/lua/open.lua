@@ -1,5 +1,5 @@
 -- open: the rebuild of an epoch is done. Arguments: epoch. Answers 1, or 0 if another epoch is there.
 
-if tonumber(meta[1] or 0) ~= ARGS[1] or meta[4] ~= ARGV[#ARGV] then return answer(0) end
-if meta[5] then call('HDEL', META, 'closed') end
+if epoch ~= from_msgpack(ARGV[1]) or run ~= ARGV[#ARGV] then return answer(0) end
+if closed == 1 then call('HSET', BOOK, 's', pack('<dB', epoch, 0) .. run) end
 return answer(1)

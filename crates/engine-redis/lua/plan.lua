@@ -3,6 +3,24 @@
 -- Nothing is written here. All legs are looked at, also after one is blocked: a denial names the longest wait and the
 -- room of every leg (L14). Names and rules are those of the pure ledger's `plan` and `hint`.
 
+-- Legs from their long form: kinds, demands, and legs that name both.
+local function legs_of(form)
+  local kinds, demands, legs = form[1], form[2], {}
+  for index, row in ipairs(form[3]) do
+    local kind, demand, limits = kinds[row[2]], demands[row[3]], {}
+    for at, limit in ipairs(row[4]) do
+      local flags = { limit[1], limit[2] }
+      for place = 0, 4 do flags[place + 3] = flagged(limit[3], 2 ^ place) and 1 or 0 end
+      limits[at] = flags
+    end
+    legs[index] = {
+      row[1], kind[1], kind[2], kind[3], kind[4], kind[5], kind[6], demand[1], demand[2], demand[3], demand[4], demand[5], demand[6],
+      limits,
+    }
+  end
+  return legs
+end
+
 -- What the limits of a leg ask for together: the enforced ones, or the shadow ones if none is.
 local function asks_of(limits)
   local enforced, shadow
@@ -229,9 +247,8 @@ end
 local function old_of(ending, leg, account)
   local none = { held = 0, posted = 0, carried = 0 }
   if not ending or not account.row then return none end
-  local subject = subject_of(account.key)
   for index, held in ipairs(ending.legs) do
-    if held[H_NAME] == account.name and held[H_SUBJECT] == subject then
+    if held[H_ACCOUNT] == account.name then
       if held[H_KIND] == QUOTA and not period_of(account.row, held[H_PLACE]) then return none end
       local used = ending.actual and ending.actual[index]
       if held[H_KIND] == FORECAST then
@@ -272,7 +289,7 @@ end
 
 -- One leg; false: recalendar.
 local function plan_leg(plan, index, leg, profile, ending)
-  local account = want(KEYS[leg[L_KEY]], leg[L_NAME])
+  local account = want(leg[L_ACCOUNT])
   local row, kind = account.row, leg[L_KIND]
   local old = old_of(ending, leg, account)
   local spot = spot_of(leg, account, old)
@@ -313,7 +330,7 @@ local function plan_leg(plan, index, leg, profile, ending)
   alarm('negative_held', standing.held < 0 and 1 or 0)
   plan.standings[index], plan.accounts[index] = standing, account
   plan.legs[index] = {
-    subject_of(account.key), leg[L_NAME], kind, leg[L_MEASURE],
+    leg[L_ACCOUNT], kind, leg[L_MEASURE],
     (asks.worst and AT_WORST or 0) + (asks.charge and CHARGE or 0) + (leg[L_REFUND] == 1 and REFUND or 0)
       + (asks.shadow and shadowed and SHADOWED or 0),
     spot.start, leg[L_BASE], leg[L_PER], leg[L_CAP], leg[L_WORST], output,
@@ -328,7 +345,7 @@ local function plan_all(legs, profile, ending)
   local plan = { legs = {}, standings = {}, accounts = {}, blocks = {}, learners = {} }
   for index, leg in ipairs(legs) do
     if leg[L_KIND] == FORECAST then with_track() end
-    local row = want(KEYS[leg[L_KEY]], leg[L_NAME]).row
+    local row = want(leg[L_ACCOUNT]).row
     if row and not is_shape(row, leg[L_MEASURE], leg[L_KIND], leg[L_P1], leg[L_P2], leg[L_P3]) then
       refused('shape', index - 1)
     end
@@ -340,13 +357,12 @@ local function plan_all(legs, profile, ending)
 end
 
 -- Write an admitted reservation.
-local function take(key, id, attempt, life, profile, context, plan)
+local function take(key, member, life, profile, context, plan)
   for index, leg in ipairs(plan.legs) do
     local account, standing = plan.accounts[index], plan.standings[index]
     local asked = asked_legs[index]
     account.row = account.row or new_row(leg[H_MEASURE], leg[H_KIND], asked[L_P1], asked[L_P2], asked[L_P3])
     local row = account.row
-    opened[account.key] = opened[account.key] or row[LIVE] == 0 and row[VERSION] == 0
     if standing.opens then open_period(row, leg[H_PLACE], standing.ends) end
     row[USED], row[LIVE], account.dirty = steady, row[LIVE] + 1, true
     if flagged(leg[H_FLAGS], SHADOWED) then
@@ -364,8 +380,8 @@ local function take(key, id, attempt, life, profile, context, plan)
     end
   end
   local due = steady + life
-  call('SET', key, pack({ LIVE_NOW, now, due, 0, context, plan.learners, plan.legs }))
-  call('ZADD', DUE, whole(due), member_of(id, attempt, plan.legs))
+  call('ZADD', DUE, whole(due), member)
+  call('SET', key, msgpack({ LIVE_NOW, now, due, 0, context, plan.learners, plan.legs, member }))
 end
 
 -- A receipt: what is stored of each leg beside the figures of its account.
@@ -403,10 +419,9 @@ local function repeated(row, legs)
   local kept, found, ceilings = row[R_LEGS], {}, {}
   for index = 1, max(#kept, #legs) do
     local held, leg = kept[index], legs[index]
-    local same = held and leg and held[H_NAME] == leg[L_NAME] and held[H_SUBJECT] == subject_of(KEYS[leg[L_KEY]])
-      and held[H_BASE] == leg[L_BASE] and held[H_PER] == leg[L_PER] and held[H_CAP] == leg[L_CAP] and held[H_WORST] == leg[L_WORST]
+    local same = held and leg and held[H_ACCOUNT] == leg[L_ACCOUNT] and held[H_BASE] == leg[L_BASE] and held[H_PER] == leg[L_PER] and held[H_CAP] == leg[L_CAP] and held[H_WORST] == leg[L_WORST]
     if not same then return { 'conflict', index - 1 } end
-    found[index] = want(KEYS[leg[L_KEY]], leg[L_NAME])
+    found[index] = want(leg[L_ACCOUNT])
     ceilings[index] = asks_of(leg[L_LIMITS]).ceiling
     if not found[index].row then damaged('account') end
   end

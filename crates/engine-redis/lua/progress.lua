@@ -1,8 +1,8 @@
 -- progress: what a gateway's streams really did replaces what was planned for them; each batch once.
--- KEYS: subjects. Arguments: batches of gateway, key, account, number, first second, differences.
+-- Arguments: batches of gateway, account, number, first second, differences.
 
-local batches = ARGS[1]
-for _, batch in ipairs(batches) do want(KEYS[batch[2]], batch[3]) end
+local batches = from_msgpack(ARGV[1])
+for _, batch in ipairs(batches) do want(batch[2]) end
 fetch()
 local function magnitude(deltas)
   local sum = 0
@@ -11,9 +11,9 @@ local function magnitude(deltas)
 end
 local fresh, last = {}, {}
 for _, batch in ipairs(batches) do
-  local gateway, seq, deltas = batch[1], batch[4], batch[6]
-  local account = want(KEYS[batch[2]], batch[3])
-  local id = account.key .. account.name .. gateway
+  local gateway, seq, deltas = batch[1], batch[3], batch[5]
+  local account = want(batch[2])
+  local id = account.name .. gateway
   if not account.row or account.row[KIND] ~= FORECAST then
     alarm('progress_outside', magnitude(deltas))
   elseif last[id] and last[id] >= seq or not is_new_batch(account, gateway, seq) then
@@ -27,7 +27,7 @@ end
 if #fresh == 0 then return answer({}) end
 for _, one in ipairs(fresh) do
   local account, batch = one[1], one[2]
-  local base, deltas = batch[5], batch[6]
+  local base, deltas = batch[4], batch[5]
   account.row[USED], account.dirty = steady, true
   track_advance(account)
   for index, delta in ipairs(deltas) do
@@ -39,7 +39,7 @@ for _, one in ipairs(fresh) do
       alarm(name, name == 'saturated' and min(left, 1) or left)
     end
   end
-  heard(account, batch[1], batch[4])
+  heard(account, batch[1], batch[3])
 end
 tick()
 store()

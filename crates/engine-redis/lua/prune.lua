@@ -1,5 +1,5 @@
--- prune: forget what no rule needs any more, of some subjects and of some estimators.
--- KEYS: subjects. Arguments: estimators. Rates, forecasts and slots that equal fresh ones go after ten minutes without use,
+-- prune: forget what no rule needs any more, of some accounts and of some estimators.
+-- Arguments: accounts, estimators. Rates, forecasts and slots that equal fresh ones go after ten minutes without use,
 -- quotas a week after their newest period, estimators a week after their last sample. Tombstones have a time to live.
 
 const IDLE, FORGET = 600 * SECOND, 604800 * SECOND
@@ -22,46 +22,35 @@ local function is_idle(account)
   return true
 end
 
-for index = 6, #KEYS do
-  local key = KEYS[index]
-  local fields, dead = call('HKEYS', key), {}
-  for _, field in ipairs(fields) do
-    if #field == 16 then want(key, field) end
-  end
-  if by_key[key] then
-    fetch()
-    for _, account in ipairs(by_key[key]) do
-      local row = account.row
-      if is_idle(account) then
-        dead[account.name], gone = true, gone + 1
-      elseif row[KIND] == QUOTA and #row > PERIODS + 3 and over(row, PERIODS) then
-        local at = PERIODS
-        while at < #row - 3 do
-          if over(row, at) then
-            for _ = 1, 4 do table.remove(row, at) end
-          else
-            at = at + 4
-          end
-        end
-        account.dirty, trimmed = true, trimmed + 1
+local accounts_asked, estimators = unpack(from_msgpack(ARGV[1]), 1, 2)
+for _, name in ipairs(accounts_asked) do want(name) end
+fetch()
+local dead = {}
+for _, account in ipairs(wanted) do
+  local row, name = account.row, account.name
+  if row and is_idle(account) then
+    gone = gone + 1
+    for _, field in ipairs({ name, name .. 'b', name .. 's', name .. 'g' }) do dead[#dead + 1] = field end
+  elseif row and row[KIND] == QUOTA and #row > PERIODS + 3 and over(row, PERIODS) then
+    local at = PERIODS
+    while at < #row - 3 do
+      if over(row, at) then
+        for _ = 1, 4 do table.remove(row, at) end
+      else
+        at = at + 4
       end
     end
+    account.dirty, trimmed = true, trimmed + 1
   end
-  local dels = {}
-  for _, field in ipairs(fields) do
-    if dead[string.sub(field, 1, 16)] then dels[#dels + 1] = field end
-  end
-  store()
-  if #dels > 0 then call('HDEL', key, unpack(dels)) end
-  if #dels == #fields then call('SREM', SUBJECTS, subject_of(key)) end
-  by_key[key] = nil
 end
+store()
+if #dead > 0 then call('HDEL', BOOK, unpack(dead)) end
 
 local old = {}
-for _, id in ipairs(ARGS[1]) do
+for _, id in ipairs(estimators) do
   local row = estimate_of(id)
-  if row and row[E_USED] + FORGET <= steady then old[#old + 1] = id end
+  if row and row[E_USED] + FORGET <= steady then old[#old + 1] = 'e' .. id end
 end
-if #old > 0 then call('HDEL', ESTIMATES, unpack(old)) end
+if #old > 0 then call('HDEL', BOOK, unpack(old)) end
 if gone + trimmed + #old > 0 or now < seen then tick() end
 return answer(gone + #old)

@@ -1,15 +1,15 @@
 -- renew: extend a life, and grow the holds of a stream that outgrew its estimate (L7, L9).
--- KEYS: the reservation, then subjects. Arguments: id, attempt, life, sent, output now expected or -1, outgrown or -1.
+-- KEYS: the reservation. Arguments: life, sent, output now expected or -1, outgrown or -1.
 -- Soft legs grow whatever room there is; hard legs held at the expected demand are decided together; a worst case never grows.
 
-local id, attempt, life, sent, output, outgrew = unpack(ARGS, 1, 6)
-local row = reservation(KEYS[6])
+local life, sent, output, outgrew = unpack(from_msgpack(ARGV[1]), 1, 4)
+local row = reservation(KEYS[3])
 if not row then return answer({ 'unknown' }) end
 if row[R_STATE] ~= LIVE_NOW then return answer({ 'ended', row[R_STATE] }) end
 
 local legs, steps, short = row[R_LEGS], {}, {}
 if output >= 0 then
-  local found = accounts_of(legs, subject_keys(7))
+  local found = accounts_of(legs)
   fetch()
   for index, leg in ipairs(legs) do
     local measure, account = leg[H_MEASURE], found[index]
@@ -45,8 +45,8 @@ if outgrew >= 0 then
   outgrown(row[R_LEARNERS], outgrew)
   store_estimates()
 end
-call('SET', KEYS[6], pack(row))
-call('ZADD', DUE, whole(row[R_DUE]), member_of(id, attempt, legs))
+call('SET', KEYS[3], msgpack(row))
+call('ZADD', DUE, whole(row[R_DUE]), row[R_MEMBER])
 tick()
 store()
 if #short > 0 then return answer({ 'short', short }) end

@@ -1,11 +1,12 @@
 -- reserve: hold a call's demand on every leg, or on none (L1); answer a repeat as the first time (L2).
--- KEYS: the reservation, then subjects. Arguments: id, attempt, life, profile, legs; context.
+-- KEYS: the reservation. Arguments: the quick form, context, and member, life, profile, legs.
 
-local id, attempt, life, profile, legs = unpack(ARGS, 1, 5)
+local member, life, profile, form = unpack(from_msgpack(ARGV[3]), 1, 4)
+local legs = legs_of(form)
 asked_legs = legs
-for _, leg in ipairs(legs) do want(KEYS[leg[L_KEY]], leg[L_NAME]) end
+for _, leg in ipairs(legs) do want(leg[L_ACCOUNT]) end
 fetch()
-local known = repeated(reservation(KEYS[6]), legs)
+local known = repeated(reservation(KEYS[3]), legs)
 if known then return answer(known) end
 local plan = plan_all(legs, profile)
 if not plan then return answer({ 'recalendar' }) end
@@ -15,7 +16,7 @@ if #plan.blocks > 0 then
   return answer(denial)
 end
 probe()
-take(KEYS[6], id, attempt, life, profile, ARGV[2], plan)
+take(KEYS[3], member, life, profile, ARGV[2], plan)
 tick()
 store()
 return answer(admitted(plan))

@@ -1,11 +1,11 @@
 -- restore: a reservation as its voucher tells, without deciding (L5); once for each id and attempt.
--- KEYS: the reservation, then subjects. Arguments: id, attempt, how (0 held, else the end), legs, what was answered per leg
+-- KEYS: the reservation. Arguments: how (0 held, else the end), legs, what was answered per leg
 -- (place, output, held, decided), life, sent, admitted, and of an ended one: amounts per leg or nil, landed, its age, whether
--- there is an entry; context or entry.
+-- there is an entry; the claim, member, context or entry.
 -- Answers: done, known (it has ended here), live (it has not, and the voucher tells an end).
 
-local id, attempt, how, legs, told, life, sent, admitted, posted, landed, age, has_entry = unpack(ARGS, 1, 12)
-local row = reservation(KEYS[6])
+local how, form, answered, life, sent, admitted, posted, landed, age, has_entry = unpack(from_msgpack(ARGV[1]), 1, 10)
+local legs, row = legs_of(form), reservation(KEYS[3])
 if row then
   local is_open = row[R_STATE] == LIVE_NOW or row[R_STATE] == EXPIRED
   if how ~= LIVE_NOW and is_open then return answer('live') end
@@ -13,7 +13,7 @@ if row then
 end
 
 for _, leg in ipairs(legs) do
-  want(KEYS[leg[L_KEY]], leg[L_NAME])
+  want(leg[L_ACCOUNT])
   if leg[L_KIND] == FORECAST then with_track() end
 end
 fetch()
@@ -44,17 +44,16 @@ end
 local function ended_bucket(width) return div(max(now - age, 0), width) end
 
 local kept, learners, charges, known = {}, {}, {}, {}
-probe()
+probe(true)
 for index, leg in ipairs(legs) do
-  local account = want(KEYS[leg[L_KEY]], leg[L_NAME])
-  local place, output, held, decided = unpack(told[index], 1, 4)
+  local account = want(leg[L_ACCOUNT])
+  local place, output, held, decided = unpack(answered[index], 1, 4)
   local kind, measure = leg[L_KIND], leg[L_MEASURE]
   local stored = account.row
   local fits = not stored or is_shape(stored, measure, kind, leg[L_P1], leg[L_P2], leg[L_P3])
   if not fits then
     alarm('misfits', 1)
   else
-    opened[account.key] = opened[account.key] or not stored
     account.row = stored or new_row(measure, kind, leg[L_P1], leg[L_P2], leg[L_P3])
     account.dirty, account.row[USED] = true, steady
     if kind == QUOTA then period_at(account, leg, place) end
@@ -85,7 +84,7 @@ for index, leg in ipairs(legs) do
     end
   end
   if kind == QUOTA and posted and posted[index] ~= 0 then
-    charges[#charges + 1] = { subject_of(account.key), leg[L_NAME], place, posted[index] }
+    charges[#charges + 1] = { leg[L_ACCOUNT], place, posted[index] }
   end
   local estimator = leg[L_ESTIMATOR]
   local learner = estimator[1] == 2 and estimator[2] .. estimator[3] .. estimator[4]
@@ -96,7 +95,7 @@ for index, leg in ipairs(legs) do
   local asks = asks_of(leg[L_LIMITS])
   local carries_hold = measure ~= REQUESTS and kind ~= FORECAST and fits
   kept[index] = {
-    subject_of(account.key), leg[L_NAME], kind, measure,
+    leg[L_ACCOUNT], kind, measure,
     (asks.worst and AT_WORST or 0) + (asks.charge and CHARGE or 0) + (leg[L_REFUND] == 1 and REFUND or 0),
     place, leg[L_BASE], leg[L_PER], leg[L_CAP], leg[L_WORST], output, carries_hold and held or 0, decided, 0,
     asks.enforced and asks.hard < NO_CEILING and asks.hard or -1,
@@ -104,11 +103,11 @@ for index, leg in ipairs(legs) do
 end
 if how == LIVE_NOW then
   local due = steady + life
-  call('SET', KEYS[6], pack({ LIVE_NOW, admitted, due, sent, ARGV[2], learners, kept }))
-  call('ZADD', DUE, whole(due), member_of(id, attempt, kept))
+  call('ZADD', DUE, whole(due), ARGV[3])
+  call('SET', KEYS[3], msgpack({ LIVE_NOW, admitted, due, sent, ARGV[4], learners, kept, ARGV[3] }))
 else
-  call('SET', KEYS[6], pack({ how, admitted, steady, #legs }), 'PX', whole(TOMB_TTL))
-  if has_entry then journal(id, attempt, 0, ({ 1, 2, 3, 1, 4 })[how], admitted, charges, ARGV[2]) end
+  call('SET', KEYS[3], tomb_of(how, admitted, steady, #legs), 'PX', whole(TOMB_TTL))
+  if has_entry then journal(ARGV[2], 0, ({ 1, 2, 3, 1, 4 })[how], admitted, charges, ARGV[4]) end
 end
 tick()
 store()

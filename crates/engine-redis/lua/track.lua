@@ -26,29 +26,30 @@ function with_track()
   -- Seconds of an account, by number; zeros are absent.
   local function seconds_of(account)
     if not account.track then
-      local stored = account.row[NEWEST] > 0 and call('HGET', account.key, account.name .. ':s')
-      local track = {}
+      local row, track = account.row, {}
+      local stored = row[PAST] + row[AHEAD] > 0 and call('HGET', BOOK, account.name .. 's')
       if stored then
-        local list = decode(stored, 'seconds')
-        for index = 2, #list do
-          if list[index] > 0 then track[list[1] + index - 2] = list[index] end
+        local list, oldest = numbers(stored, 1, 'seconds'), row[NEWEST] - row[P1]
+        local count = row[P1] + PLANNED
+        if #list ~= count then damaged('seconds') end
+        for second = oldest, oldest + count - 1 do
+          local amount = list[second % count + 1]
+          if amount > 0 then track[second] = amount end
         end
+      elseif row[PAST] + row[AHEAD] > 0 then
+        damaged('seconds')
       end
       account.track = track
     end
     return account.track
   end
 
+  -- A number for each second that is kept, by its own number modulo their count.
   function track_pack(account)
-    local row = account.row
-    local base = row[NEWEST] - row[P1]
-    local list, last = { base }, 1
-    for second = base, row[NEWEST] + REACH do
-      list[second - base + 2] = account.track[second] or 0
-      if account.track[second] then last = second - base + 2 end
-    end
-    for index = #list, last + 1, -1 do list[index] = nil end
-    return pack(list)
+    local row, list = account.row, {}
+    local count = row[P1] + PLANNED
+    for second = row[NEWEST] - row[P1], row[NEWEST] + REACH do list[second % count + 1] = account.track[second] or 0 end
+    return pack('<' .. rep('d', count), unpack(list))
   end
 
   -- Where now falls: the second, what is left of it, whether the track restarts.
@@ -190,7 +191,7 @@ function with_track()
     if restart or at - row[NEWEST] > window + REACH then
       local left = restart and row[PAST] or 0
       account.track = left > 0 and { [at] = left } or {}
-      row[NEWEST], row[PAST], row[AHEAD] = at, left, 0
+      row[NEWEST], row[PAST], row[AHEAD], row[FAR] = at, left, 0, at
       alarm('ring_restarts', left > 0 and 1 or 0)
       return
     end
@@ -215,6 +216,7 @@ function with_track()
     local side = second > row[NEWEST] and AHEAD or PAST
     row[side] = row[side] + change
     track[second] = there + change > 0 and there + change or nil
+    if change > 0 then row[FAR] = max(row[FAR], second) end
     account.seconds = true
     return wanted - done
   end
@@ -241,7 +243,7 @@ function with_track()
 
   local function gateways_of(account)
     if not account.known then
-      local stored = call('HGET', account.key, account.name .. ':g')
+      local stored = call('HGET', BOOK, account.name .. 'g')
       account.known = stored and decode(stored, 'gateways') or {}
     end
     return account.known

@@ -2,26 +2,29 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::future::try_join_all;
 use redis::Value;
 use tokio::runtime::Handle;
 use tollbook_engine::ledger::{
-    AccountId, Expired, Leg, Measure, Progress, Receipt as LedgerReceipt, Refusal, ReleaseWhy, Renewed,
-    Reserve, Settled, Shape, SubjectId, Weights,
+    AccountId, Expired, Leg, LegReceipt, Measure, Progress, Receipt as LedgerReceipt, Refusal, ReleaseWhy,
+    Renewed, Reserve, Settled, Shape, Weights,
 };
 use tollbook_engine::{
-    AdjustCall, Answer, Balance, Cursor, Drift, DueHold, ENTRY_MAX, Engine, EngineError, ErrorKind,
+    AdjustCall, Answer, Balance, Claim, Cursor, Drift, DueHold, ENTRY_MAX, Engine, EngineError, ErrorKind,
     ExpireCall, Inspection, JournalRecord, Loss, ProgressCall, RebookCall, Receipt, ReleaseCall, RenewCall,
     Repair, Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Verdict,
 };
 
-use crate::keys::{self, Keys, hex};
+use crate::keys::{self, ACCOUNT_BYTES, Keys};
 use crate::link::{Kind, Link, LinkError, Script};
-use crate::pack::{self, MEASURES, exact, packed};
+use crate::number::double;
+use crate::pack::{self, MEASURES, Raw, exact, packed};
+use crate::quick::Quick;
 use crate::recovery::{Epochs, Guard};
-use crate::reply::{self, Items, Odd, digest};
+use crate::reply::{self, Items, Odd};
 use crate::script::{ClockSource, Scripts};
 
 /// Where the time of a test engine comes from.
@@ -32,12 +35,14 @@ pub type GivenClock = std::sync::Arc<dyn Fn() -> tollbook_engine::ledger::Micros
 pub struct RedisEngine {
     link: Link,
     prefix: String,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: &'static Scripts,
     runtime: Handle,
     /// Those that are swept and checked here.
     shards: Vec<Shard>,
     /// What is known of the shards' epochs, where somebody rebuilds what is lost.
     pub(crate) epochs: Option<Epochs>,
+    /// Time of the last answer: which period a call falls into, most likely.
+    now: AtomicU64,
     #[cfg(feature = "test-clock")]
     clock: Option<GivenClock>,
 }
@@ -57,13 +62,18 @@ pub(crate) type Said = Reply<Value>;
 impl RedisEngine {
     /// On a connection that was made; to be called on the runtime that it lives on.
     pub fn new(link: Link, prefix: impl Into<String>) -> Self {
+        Self::with_scripts(link, prefix, Scripts::of(ClockSource::Server))
+    }
+
+    fn with_scripts(link: Link, prefix: impl Into<String>, scripts: &'static Scripts) -> Self {
         Self {
             link,
             prefix: prefix.into(),
-            scripts: Scripts::new(ClockSource::Server),
+            scripts,
             runtime: Handle::current(),
             shards: (0..=u8::MAX).map(Shard).collect(),
             epochs: None,
+            now: AtomicU64::new(0),
             #[cfg(feature = "test-clock")]
             clock: None,
         }
@@ -72,8 +82,8 @@ impl RedisEngine {
     /// The same with scripts that take their time from `clock`.
     #[cfg(feature = "test-clock")]
     pub fn with_clock(link: Link, prefix: impl Into<String>, shards: Vec<Shard>, clock: GivenClock) -> Self {
-        let scripts = Scripts::new(ClockSource::Given);
-        Self { scripts, shards, clock: Some(clock), ..Self::new(link, prefix) }
+        let scripts = Scripts::of(ClockSource::Given);
+        Self { shards, clock: Some(clock), ..Self::with_scripts(link, prefix, scripts) }
     }
 
     /// The same where somebody rebuilds what a server loses: every verb says which epoch it expects and which server it meets,
@@ -105,10 +115,16 @@ impl RedisEngine {
         let value = self.link.call(script, keys.list(), &args).await.map_err(trouble)?;
         let mut items = Items::of(value)?;
         let (epoch, now) = (items.number()?, items.number()?);
+        self.now.store(now, Ordering::Relaxed);
         if let Some(epochs) = &self.epochs {
             epochs.told(keys.shard(), epoch);
         }
-        Ok(Reply { epoch, now, value: items.value() })
+        // What the verb says may be of two parts.
+        let value = match (items.value(), items.value()) {
+            (value, Value::Nil) => value,
+            (first, second) => Value::Array(vec![first, second]),
+        };
+        Ok(Reply { epoch, now, value })
     }
 
     pub(crate) fn on<'a, T: 'a>(
@@ -121,11 +137,23 @@ impl RedisEngine {
     async fn reserve_call(&self, call: &ReserveCall) -> Result<Reply<Verdict>, EngineError> {
         let reserve = &call.reserve;
         reserve.check()?;
-        let mut keys = self.keys(call.shard);
-        keys.reservation(reserve.id, reserve.attempt);
-        let args = vec![packed(&reserve_args(&mut keys, reserve)), reserve.context.clone()];
+        let keys = self.keys(call.shard).reservation(reserve.id, reserve.attempt);
+        let member = member(reserve);
+        let quick = Quick::of(reserve, &member, self.now.load(Ordering::Relaxed));
+        let (life, profile, legs) = long_form(reserve);
+        let args = vec![
+            quick.as_ref().map_or_else(Vec::new, |quick| quick.text().to_vec()),
+            reserve.context.clone(),
+            packed(&(Raw(&member), life, profile, legs)),
+        ];
         let said = self.call(&self.scripts.reserve, &keys, args).await?;
-        let value = verdict(Items::of(said.value)?, call, said.epoch)?;
+        let value = match (said.value, quick) {
+            (Value::BulkString(text), Some(quick)) => {
+                let legs = quick.legs(reserve, said.now, &text)?;
+                admitted(call, said.epoch, said.now, legs)
+            }
+            (value, _) => verdict(Items::of(value)?, call, said.epoch)?,
+        };
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
@@ -137,14 +165,12 @@ impl RedisEngine {
         reserve.check()?;
         check_amounts(call.actual.as_deref().unwrap_or_default())?;
         check_entry(call.entry.as_deref())?;
-        let mut keys = self.keys(call.next.shard);
-        keys.reservation(reserve.id, reserve.attempt);
-        keys.reservation(ended.id, ended.attempt);
-        keys.accounts(call.receipt.receipt.legs.iter().map(|leg| &leg.account));
-        let (id, attempt, life, profile, legs) = reserve_args(&mut keys, reserve);
+        let keys = self.keys(call.next.shard).reservation(reserve.id, reserve.attempt);
+        let keys = keys.reservation(ended.id, ended.attempt).journal();
+        let (life, profile, legs) = long_form(reserve);
         let args = packed(&(
-            id,
-            attempt,
+            reserve.attempt,
+            Raw(member(reserve)),
             life,
             profile,
             legs,
@@ -153,23 +179,21 @@ impl RedisEngine {
             exact(call.landed),
             call.entry.is_some(),
         ));
-        let args = vec![args, reserve.context.clone(), call.entry.clone().unwrap_or_default()];
+        let args = vec![
+            args,
+            keys::claim(ended.id.0, ended.attempt),
+            reserve.context.clone(),
+            call.entry.clone().unwrap_or_default(),
+        ];
         let said = self.call(&self.scripts.rebook, &keys, args).await?;
         let value = verdict(Items::of(said.value)?.items()?, &call.next, said.epoch)?;
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
     async fn renew_call(&self, call: &RenewCall) -> Result<Reply<Renewed>, EngineError> {
-        let claim = call.claim;
-        let mut keys = self.keys(claim.shard);
-        keys.reservation(claim.id, claim.attempt);
-        for subject in &call.subjects {
-            keys.subject(*subject);
-        }
+        let keys = self.keys(call.claim.shard).reservation(call.claim.id, call.claim.attempt);
         let output = |output: Option<u64>| output.map_or(-1, signed);
         let args = packed(&(
-            keys::id(claim.id.0),
-            claim.attempt,
             exact(call.life),
             u8::from(call.sent),
             output(call.output_expected),
@@ -189,15 +213,15 @@ impl RedisEngine {
 
     async fn progress_call(&self, call: &ProgressCall) -> Result<Reply<()>, EngineError> {
         Progress::check(&call.batches)?;
-        let mut keys = self.keys(call.shard);
+        let keys = self.keys(call.shard);
         let batches: Vec<_> = (call.batches.iter())
             .map(|batch| {
-                let key = keys.subject(batch.account.subject);
-                let (gateway, name) = (hex(batch.gateway), hex(batch.account.name));
-                (gateway, key, name, exact(batch.seq), exact(batch.base_second), &batch.deltas)
+                let gateway = Raw(batch.gateway.to_be_bytes());
+                let account = pack::account(&batch.account);
+                (gateway, account, exact(batch.seq), exact(batch.base_second), &batch.deltas)
             })
             .collect();
-        let said = self.call(&self.scripts.progress, &keys, vec![packed(&(batches,))]).await?;
+        let said = self.call(&self.scripts.progress, &keys, vec![packed(&batches)]).await?;
         Ok(Reply { epoch: said.epoch, now: said.now, value: () })
     }
 
@@ -208,20 +232,9 @@ impl RedisEngine {
     ) -> Result<Reply<Settled>, EngineError> {
         check_amounts(&call.actual)?;
         check_entry(Some(&call.entry))?;
-        let mut keys = self.keys(call.claim.shard);
-        keys.reservation(call.claim.id, call.claim.attempt);
-        keys.accounts(&call.accounts);
-        let args = packed(&(
-            keys::id(call.claim.id.0),
-            call.claim.attempt,
-            1_u8,
-            &call.actual,
-            exact(call.landed),
-            call.learn.map_or(-1, signed),
-            true,
-            call.age > SETTLE_AGE_MAX,
-        ));
-        self.claim(guard, &keys, vec![args, call.entry.clone()]).await
+        let args =
+            claim_args(call.claim, 1, &call.actual, call.landed, call.learn, true, call.age > SETTLE_AGE_MAX);
+        self.claim(guard, call.claim, call.actual.len(), vec![args, call.entry.clone()]).await
     }
 
     pub(crate) async fn release_call(
@@ -230,37 +243,36 @@ impl RedisEngine {
         guard: Guard,
     ) -> Result<Reply<Settled>, EngineError> {
         check_entry(call.entry.as_deref())?;
-        let mut keys = self.keys(call.claim.shard);
-        keys.reservation(call.claim.id, call.claim.attempt);
-        keys.accounts(&call.accounts);
         let how = match call.why {
             ReleaseWhy::NeverSent => 2_u8,
             ReleaseWhy::Failed => 3,
         };
-        let none: [u64; 0] = [];
-        let id = keys::id(call.claim.id.0);
-        let args = packed(&(id, call.claim.attempt, how, none, 0_u64, -1_i64, call.entry.is_some(), false));
-        self.claim(guard, &keys, vec![args, call.entry.clone().unwrap_or_default()]).await
+        let args = claim_args(call.claim, how, &[], 0, None, call.entry.is_some(), false);
+        self.claim(guard, call.claim, 0, vec![args, call.entry.clone().unwrap_or_default()]).await
     }
 
     async fn claim(
         &self,
         guard: Guard,
-        keys: &Keys,
+        claim: Claim,
+        legs: usize,
         args: Vec<Vec<u8>>,
     ) -> Result<Reply<Settled>, EngineError> {
-        let said = self.call_as(guard, &self.scripts.settle, keys, args).await?;
-        let value = reply::settled(Items::of(said.value)?)?;
+        let keys = self.keys(claim.shard).reservation(claim.id, claim.attempt).journal();
+        let said = self.call_as(guard, &self.scripts.settle, &keys, args).await?;
+        let mut items = reply::array(said.value)?;
+        let value = match items.as_mut_slice() {
+            [Value::BulkString(entry), Value::BulkString(overrun)] => {
+                reply::settled_quickly(entry, overrun, legs)?
+            }
+            _ => reply::settled(Items::of(Value::Array(items))?)?,
+        };
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
     async fn expire_call(&self, call: &ExpireCall) -> Result<Reply<Expired>, EngineError> {
-        let mut keys = self.keys(call.claim.shard);
-        keys.reservation(call.claim.id, call.claim.attempt);
-        for subject in &call.subjects {
-            keys.subject(*subject);
-        }
-        let args = packed(&(keys::id(call.claim.id.0), call.claim.attempt));
+        let keys = self.keys(call.claim.shard).reservation(call.claim.id, call.claim.attempt).journal();
+        let args = keys::claim(call.claim.id.0, call.claim.attempt);
         let said = self.call(&self.scripts.expire, &keys, vec![args]).await?;
         let mut items = Items::of(said.value)?;
         let value = match items.text()?.as_str() {
@@ -282,14 +294,10 @@ impl RedisEngine {
         let adjust = &call.adjust;
         adjust.check()?;
         check_entry(Some(&call.entry))?;
-        let mut keys = self.keys(call.shard);
-        keys.adjust(adjust.id);
-        keys.subject(adjust.account.subject);
-        let (subject, name) = (hex(adjust.account.subject.0), hex(adjust.account.name));
+        let keys = self.keys(call.shard).adjust(adjust.id).journal();
         let opening = adjust.opening.map(|opening| (pack::measure(opening.measure), exact(opening.end)));
-        let posted = (subject, name.clone(), adjust.period, adjust.delta);
-        let args = packed(&(keys::id(adjust.id), name, adjust.period, adjust.delta, opening, posted));
-        let args = vec![args, call.entry.clone()];
+        let args = packed(&(pack::account(&adjust.account), adjust.period, adjust.delta, opening));
+        let args = vec![args, keys::claim(adjust.id, 0), call.entry.clone()];
         let said = self.call_as(Guard::Rebuilding, &self.scripts.adjust, &keys, args).await?;
         let value = match said.value {
             Value::Int(applied) => applied == 1,
@@ -303,10 +311,8 @@ impl RedisEngine {
         shard: Shard,
         accounts: &[AccountId],
     ) -> Result<Reply<Vec<Option<Balance>>>, EngineError> {
-        let mut keys = self.keys(shard);
-        let pairs: Vec<_> =
-            accounts.iter().map(|account| (keys.subject(account.subject), hex(account.name))).collect();
-        let said = self.call(&self.scripts.balances, &keys, vec![packed(&(pairs,))]).await?;
+        let names: Vec<_> = accounts.iter().map(pack::account).collect();
+        let said = self.call(&self.scripts.balances, &self.keys(shard), vec![packed(&names)]).await?;
         let mut items = Items::of(said.value)?;
         let mut value = Vec::with_capacity(accounts.len());
         for account in accounts {
@@ -316,31 +322,31 @@ impl RedisEngine {
     }
 
     async fn demands_call(&self, shard: Shard, legs: &[Leg]) -> Result<Reply<Vec<u64>>, EngineError> {
-        let mut keys = self.keys(shard);
-        let rows = pack::legs(&mut keys, legs);
-        let said = self.call(&self.scripts.demands, &keys, vec![packed(&(rows,))]).await?;
+        let args = packed(&pack::legs(legs));
+        let said = self.call(&self.scripts.demands, &self.keys(shard), vec![args]).await?;
         let value = Items::of(Value::Array(vec![said.value]))?.numbers()?;
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
     async fn due_call(&self, shard: Shard, most: usize) -> Result<Reply<Vec<DueHold>>, EngineError> {
-        let said = self.call(&self.scripts.due, &self.keys(shard), vec![packed(&(most,))]).await?;
+        let said =
+            self.call(&self.scripts.due, &self.keys(shard), vec![most.to_string().into_bytes()]).await?;
         let value =
-            Items::of(Value::Array(vec![said.value]))?.each(|items| reply::due(&items.text()?, shard))?;
+            Items::of(Value::Array(vec![said.value]))?.each(|items| reply::due(&items.bytes()?, shard))?;
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
     /// Epoch and time beside what was read without a script.
     async fn stamped<T>(&self, shard: Shard, value: T) -> Result<Reply<T>, EngineError> {
         let nothing: [u8; 0] = [];
-        let said = self.call(&self.scripts.balances, &self.keys(shard), vec![packed(&(nothing,))]).await?;
+        let said = self.call(&self.scripts.balances, &self.keys(shard), vec![packed(&nothing)]).await?;
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
     /// The same of what is read whatever was lost.
     async fn stamped_unguarded<T>(&self, shard: Shard, value: T) -> Result<Reply<T>, EngineError> {
         let nothing: [u8; 0] = [];
-        let (keys, args) = (self.keys(shard), vec![packed(&(nothing,))]);
+        let (keys, args) = (self.keys(shard), vec![packed(&nothing)]);
         let said = self.call_as(Guard::Off, &self.scripts.balances, &keys, args).await?;
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
@@ -379,58 +385,65 @@ impl RedisEngine {
         self.stamped(shard, ()).await
     }
 
-    /// One step of the drift check: so many subjects from the cursor on, in the order of their digests.
+    /// One step of the drift check: the accounts among so many fields of the book, where the last step ended.
     async fn drift_call(&self, shard: Shard, cursor: u64, most: usize) -> Result<Reply<Drift>, EngineError> {
-        let keys = self.keys(shard);
-        let members = |value| Items::of(Value::Array(vec![value]))?.each(Items::text);
-        let mut subjects = members(self.command("SMEMBERS", &keys.own("s"), &[]).await?)?;
-        subjects.sort_unstable();
-        let begin = usize::try_from(cursor).unwrap_or(usize::MAX);
-        let step: Vec<&str> = subjects.iter().skip(begin).take(most).map(String::as_str).collect();
-        let next = begin.saturating_add(step.len());
-        let next = (next < subjects.len()).then(|| u64::try_from(next).unwrap_or(u64::MAX));
-        if step.is_empty() {
-            return self.stamped(shard, Drift { differences: Vec::new(), next: None }).await;
+        let (from, most) = (cursor.to_string(), most.to_string());
+        let (book, args) = (self.keys(shard).own("b"), [from.as_bytes(), b"COUNT", most.as_bytes()]);
+        let mut scanned = Items::of(self.command("HSCAN", &book, &args).await?)?;
+        let next: u64 = scanned.text()?.parse().map_err(|_| Odd("cursor"))?;
+        let mut fields = scanned.items()?;
+        let mut accounts = Vec::new();
+        while !fields.is_empty() {
+            let (field, _) = (fields.bytes()?, fields.bytes()?);
+            accounts.extend(keys::account_of(&field).filter(|_| field.len() == ACCOUNT_BYTES));
         }
+        let next = (next != 0).then_some(next);
+        let found = self.check(shard, &accounts).await?;
+        Ok(Reply { epoch: found.epoch, now: found.now, value: Drift { differences: found.value, next } })
+    }
+
+    /// Which of some accounts are not the sums of their live holds.
+    async fn check(
+        &self,
+        shard: Shard,
+        accounts: &[AccountId],
+    ) -> Result<Reply<Vec<Difference>>, EngineError> {
+        if accounts.is_empty() {
+            return self.stamped(shard, Vec::new()).await;
+        }
+        let names: Vec<_> = accounts.iter().map(pack::account).collect();
         for _ in 0..CHECKS_MAX {
-            let live = members(self.command("ZRANGE", &keys.own("due"), &[b"0", b"-1"]).await?)?;
             let mut keys = self.keys(shard);
-            let mut count = 0_usize;
-            for member in &live {
-                let due = reply::due(member, shard)?;
-                if due.subjects.iter().any(|subject| step.contains(&hex(subject.0).as_str())) {
-                    keys.reservation(due.claim.id, due.claim.attempt);
-                    count = count.saturating_add(1);
+            let live = self.command("ZRANGE", &keys.own("due"), &[b"0", b"-1"]).await?;
+            for member in Items::of(Value::Array(vec![live]))?.each(Items::bytes)? {
+                let due = reply::due(&member, shard)?;
+                if accounts.iter().any(|account| due.subjects.contains(&account.subject)) {
+                    keys = keys.reservation(due.claim.id, due.claim.attempt);
                 }
             }
-            for subject in &step {
-                keys.subject(SubjectId(digest(subject)?));
-            }
-            let said = self.call(&self.scripts.check, &keys, vec![packed(&(count,))]).await?;
+            let said = self.call(&self.scripts.check, &keys, vec![packed(&names)]).await?;
             let mut items = Items::of(said.value)?;
             if items.text()? == "checked" {
-                let differences = items.each(difference)?;
-                return Ok(Reply { epoch: said.epoch, now: said.now, value: Drift { differences, next } });
+                let found = items.each(difference)?;
+                return Ok(Reply { epoch: said.epoch, now: said.now, value: found });
             }
         }
         Err(EngineError::not_applied(ErrorKind::Away("too much changes to be checked".to_owned())))
     }
 
     async fn repair_call(&self, call: &Repair) -> Result<Reply<bool>, EngineError> {
-        let drift = self.subject_drift(call).await?;
+        let drift = self.check(call.shard, &[call.account]).await?.value;
         let wanted = (call.account, call.period, call.version);
         let seen = drift
             .into_iter()
             .find(|(account, period, _, _, version)| (*account, *period, *version) == wanted);
         let Some((.., sum, version)) = seen else { return self.stamped(call.shard, false).await };
-        let mut keys = self.keys(call.shard);
-        keys.subject(call.account.subject);
-        let args = packed(&(hex(call.account.name), call.period, version, sum));
-        let said = self.call(&self.scripts.repair, &keys, vec![args]).await?;
+        let args = packed(&(pack::account(&call.account), call.period, version, sum));
+        let said = self.call(&self.scripts.repair, &self.keys(call.shard), vec![args]).await?;
         Ok(Reply { epoch: said.epoch, now: said.now, value: matches!(said.value, Value::Int(1)) })
     }
 
-    /// Forgets what no rule needs any more, of a few subjects and estimators of one shard, where the last time ended; how
+    /// Forgets what no rule needs any more, of some accounts and estimators of one shard; how
     /// much went. To be called every few seconds; several gateways may.
     ///
     /// # Errors
@@ -440,17 +453,21 @@ impl RedisEngine {
     }
 
     async fn tidy_call(&self, shard: Shard) -> Result<Reply<u64>, EngineError> {
-        let mut keys = self.keys(shard);
+        let keys = self.keys(shard);
         let some = TIDIED_AT_ONCE.to_string();
         // Random ones: nothing has to be remembered, and everything has its turn.
-        let subjects = self.command("SRANDMEMBER", &keys.own("s"), &[some.as_bytes()]).await?;
-        let subjects = Items::of(Value::Array(vec![subjects]))?.each(Items::text)?;
-        let estimators = self.command("HRANDFIELD", &keys.own("e"), &[some.as_bytes()]).await?;
-        let estimators = Items::of(Value::Array(vec![estimators]))?.each(Items::text)?;
-        for subject in subjects {
-            keys.subject(SubjectId(digest(&subject)?));
+        let fields = self.command("HRANDFIELD", &keys.own("b"), &[some.as_bytes()]).await?;
+        let (mut accounts, mut estimators) = (Vec::new(), Vec::new());
+        for field in Items::of(Value::Array(vec![fields]))?.each(Items::bytes)? {
+            if let Some(account) = keys::account_of(&field) {
+                accounts.push(pack::account(&account));
+            } else if let Some((&keys::ESTIMATOR, id)) = field.split_first()
+                && id.len() == ESTIMATOR_BYTES
+            {
+                estimators.push(Raw(id.to_vec()));
+            }
         }
-        let said = self.call(&self.scripts.prune, &keys, vec![packed(&(estimators,))]).await?;
+        let said = self.call(&self.scripts.prune, &keys, vec![packed(&(accounts, estimators))]).await?;
         let Value::Int(gone) = said.value else { return Err(Odd("prune").into()) };
         Ok(Reply { epoch: said.epoch, now: said.now, value: u64::try_from(gone).unwrap_or(0) })
     }
@@ -459,28 +476,18 @@ impl RedisEngine {
     #[cfg(feature = "test-clock")]
     pub async fn corrupt_held(&self, shard: Shard, account: AccountId, held: i64) -> Result<(), EngineError> {
         let corrupting = async {
-            let key = self.keys(shard).own(&format!("a:{}", hex(account.subject.0)));
-            let name = hex(account.name);
-            let row = self.command("HGET", &key, &[name.as_bytes()]).await?;
-            let row = Items::of(Value::Array(vec![row]))?.bytes()?;
-            let mut row: Vec<i64> = rmp_serde::from_slice(&row).map_err(|_| Odd("account"))?;
-            let place = if row.first() == Some(&3) { row.len().saturating_sub(1) } else { 12 };
-            *row.get_mut(place).ok_or(Odd("account"))? = held;
-            self.command("HSET", &key, &[name.as_bytes(), &packed(&row)]).await?;
+            let (key, name) = (self.keys(shard).own("b"), keys::account(&account));
+            let row = self.command("HGET", &key, &[&name]).await?;
+            let mut row = Items::of(Value::Array(vec![row]))?.bytes()?;
+            let at = if row.first() == Some(&3) { row.len().saturating_sub(8) } else { crate::rows::HELD_AT };
+            let mut wrong = double(held.unsigned_abs());
+            // The sign of a double.
+            wrong[7] |= if held < 0 { 0x80 } else { 0 };
+            row.splice(at..at + wrong.len(), wrong);
+            self.command("HSET", &key, &[&name, &row]).await?;
             self.stamped(shard, ()).await
         };
         self.on(corrupting).await.map(|reply| reply.value)
-    }
-
-    async fn subject_drift(&self, call: &Repair) -> Result<Vec<Difference>, EngineError> {
-        let mut cursor = Some(0);
-        let mut all = Vec::new();
-        while let Some(at) = cursor {
-            let drift = self.drift_call(call.shard, at, CHECKED_AT_ONCE).await?.value;
-            all.extend(drift.differences);
-            cursor = drift.next;
-        }
-        Ok(all)
     }
 
     async fn inspect_call(&self, shard: Shard, what: &Inspection) -> Result<Reply<String>, EngineError> {
@@ -500,27 +507,54 @@ impl RedisEngine {
 
 /// How often a check begins anew when calls came in between.
 const CHECKS_MAX: usize = 5;
-/// Subjects, and estimators, looked at in one step of tidying.
-const TIDIED_AT_ONCE: usize = 8;
-/// Subjects checked in one step when one account is to be repaired.
-const CHECKED_AT_ONCE: usize = 64;
+/// Fields of the book looked at in one step of tidying.
+const TIDIED_AT_ONCE: usize = 96;
+/// Bytes of an estimator's id.
+const ESTIMATOR_BYTES: usize = 8;
 
 /// Account, period, held, sum, version.
 type Difference = (AccountId, u64, i64, i64, u64);
 
 fn difference(items: &mut Items) -> Result<Difference, Odd> {
     let mut items = items.items()?;
-    let (subject, name) = (digest(&items.text()?)?, digest(&items.text()?)?);
-    let account = AccountId { subject: SubjectId(subject), name };
+    let account = reply::account(&mut items)?;
     Ok((account, items.number()?, items.signed()?, items.signed()?, items.number()?))
 }
 
-type ReserveArgs = (String, u16, u64, (u64, u64), Vec<pack::LegRow>);
+pub(crate) fn member(reserve: &Reserve) -> Vec<u8> {
+    keys::member(reserve.id, reserve.attempt, reserve.legs.iter().map(|leg| &leg.account))
+}
 
-fn reserve_args(keys: &mut Keys, reserve: &Reserve) -> ReserveArgs {
+/// Life, profile, legs.
+fn long_form(reserve: &Reserve) -> (u64, (u64, u64), pack::LegRows) {
     let profile = (exact(reserve.profile.ttft), exact(reserve.profile.pace));
-    let legs = pack::legs(keys, &reserve.legs);
-    (keys::id(reserve.id.0), reserve.attempt, exact(reserve.life), profile, legs)
+    (exact(reserve.life), profile, pack::legs(&reserve.legs))
+}
+
+/// As `settle.lua` reads them.
+fn claim_args(
+    claim: Claim,
+    how: u8,
+    actual: &[u64],
+    landed: u64,
+    learn: Option<u64>,
+    has_entry: bool,
+    is_stale: bool,
+) -> Vec<u8> {
+    let mut args = keys::claim(claim.id.0, claim.attempt);
+    args.push(how);
+    args.extend(double(landed));
+    args.extend(learn.map_or_else(|| (-1.0_f64).to_le_bytes(), double));
+    args.extend([u8::from(has_entry), u8::from(is_stale)]);
+    for amount in actual {
+        args.extend(double(*amount));
+    }
+    args
+}
+
+fn admitted(call: &ReserveCall, epoch: u64, now: u64, legs: Vec<LegReceipt>) -> Verdict {
+    let receipt = LedgerReceipt { id: call.reserve.id, attempt: call.reserve.attempt, now, legs };
+    Verdict::Admit(Receipt { shard: call.shard, epoch, receipt })
 }
 
 fn verdict(mut items: Items, call: &ReserveCall, epoch: u64) -> Result<Verdict, Odd> {
@@ -530,8 +564,7 @@ fn verdict(mut items: Items, call: &ReserveCall, epoch: u64) -> Result<Verdict, 
             let now = items.number()?;
             let mut accounts = reserve.legs.iter().map(|leg| leg.account);
             let legs = items.each(|items| reply::leg_receipt(items, accounts.next().ok_or(Odd("leg"))?))?;
-            let receipt = LedgerReceipt { id: reserve.id, attempt: reserve.attempt, now, legs };
-            Verdict::Admit(Receipt { shard: call.shard, epoch, receipt })
+            admitted(call, epoch, now, legs)
         }
         "ended" => Verdict::Ended(reply::end(items.number()?)?),
         "conflict" => Verdict::Conflict(items.index()?),

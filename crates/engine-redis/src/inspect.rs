@@ -4,8 +4,10 @@ use redis::Value;
 use tollbook_engine::{EngineError, Inspection, Shard};
 
 use crate::engine::RedisEngine;
-use crate::keys::hex;
+use crate::keys;
+use crate::recovery::Guard;
 use crate::reply::Items;
+use crate::rows;
 
 /// Everything about one account or one reservation, a line each.
 pub(crate) async fn text(
@@ -16,23 +18,29 @@ pub(crate) async fn text(
     let mut lines = Vec::new();
     let what = match what {
         Inspection::Account(account) => {
-            let key = engine.keys(shard).own(&format!("a:{}", hex(account.subject.0)));
-            let fields = engine.read("HGETALL", &key, &[]).await?;
-            let mut items = flat(fields)?;
-            while !items.is_empty() {
-                let (field, value) = (items.text()?, items.bytes()?);
-                if field.starts_with(&hex(account.name)) {
-                    lines.push(format!("{field} {}", shown(&value)));
+            let (key, name) = (engine.keys(shard).own("b"), keys::account(account));
+            for (mark, what) in
+                [(None, ""), (Some(b'b'), "buckets "), (Some(b's'), "seconds "), (Some(b'g'), "gateways ")]
+            {
+                let field: Vec<u8> = name.iter().copied().chain(mark).collect();
+                if let Value::BulkString(value) = engine.read("HGET", &key, &[&field]).await? {
+                    let said = match mark {
+                        None => rows::account(&value),
+                        Some(b'g') => None,
+                        Some(_) => rows::cells(&value),
+                    };
+                    lines.push(format!("{what}{}", said.unwrap_or_else(|| shown(&value))));
                 }
             }
             "account"
         }
         Inspection::Reservation(id) => {
-            let keys = engine.keys(shard);
             for attempt in 0..=ATTEMPTS_MAX {
-                let key = keys.own(&format!("r:{:032x}:{attempt}", id.0));
-                if let Value::BulkString(value) = engine.read("GET", &key, &[]).await? {
-                    lines.push(format!("attempt {attempt} {}", shown(&value)));
+                let keys = engine.keys(shard).reservation(*id, attempt);
+                let said = engine.call_as(Guard::Off, &engine.scripts.show, &keys, Vec::new()).await?;
+                let parts = Items::of(Value::Array(vec![said.value]))?.each(Items::text)?;
+                if !parts.is_empty() {
+                    lines.push(format!("attempt {attempt}: {}", parts.join(", ")));
                 }
             }
             "reservation"
@@ -43,16 +51,6 @@ pub(crate) async fn text(
 
 /// Attempts that are looked for.
 const ATTEMPTS_MAX: u16 = 16;
-
-fn flat(value: Value) -> Result<Items, EngineError> {
-    let value = match value {
-        Value::Map(pairs) => {
-            Value::Array(pairs.into_iter().flat_map(|(name, value)| [name, value]).collect())
-        }
-        other => other,
-    };
-    Ok(Items::of(value)?)
-}
 
 fn shown(value: &[u8]) -> String {
     match rmp_serde::from_slice::<serde_json::Value>(value) {

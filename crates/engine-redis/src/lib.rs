@@ -11,9 +11,12 @@ mod inspect;
 mod journal;
 mod keys;
 mod link;
+mod number;
 mod pack;
+mod quick;
 mod recovery;
 mod reply;
+mod rows;
 mod script;
 
 pub use doctor::{Finding, Health};

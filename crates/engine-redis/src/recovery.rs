@@ -13,8 +13,8 @@ use tollbook_engine::{
     SettleCall, Shard, ShardState,
 };
 
-use crate::engine::{RedisEngine, check_amounts, check_entry};
-use crate::keys::{self, hex};
+use crate::engine::{RedisEngine, check_amounts, check_entry, member};
+use crate::keys;
 use crate::pack::{self, exact, packed};
 use crate::reply::{Items, Odd};
 
@@ -107,9 +107,8 @@ impl RedisEngine {
         if posted.is_some_and(|posted| posted.len() != reserve.legs.len()) {
             return Err(tollbook_engine::ledger::Refusal::ActualCount.into());
         }
-        let mut keys = self.keys(call.asked.shard);
-        keys.reservation(reserve.id, reserve.attempt);
-        let legs = pack::legs(&mut keys, &reserve.legs);
+        let keys = self.keys(call.asked.shard).reservation(reserve.id, reserve.attempt).journal();
+        let legs = pack::legs(&reserve.legs);
         let told: Vec<Told> = receipt
             .legs
             .iter()
@@ -124,8 +123,6 @@ impl RedisEngine {
             })
             .collect();
         let args = packed(&(
-            keys::id(reserve.id.0),
-            reserve.attempt,
             how,
             legs,
             told,
@@ -141,7 +138,8 @@ impl RedisEngine {
             RestoredState::Held { .. } => reserve.context.clone(),
             RestoredState::Ended { .. } => entry.cloned().unwrap_or_default(),
         };
-        let said = self.call_as(Guard::Rebuilding, &self.scripts.restore, &keys, vec![args, text]).await?;
+        let args = vec![args, keys::claim(reserve.id.0, reserve.attempt), member(reserve), text];
+        let said = self.call_as(Guard::Rebuilding, &self.scripts.restore, &keys, args).await?;
         let done = Reply { epoch: said.epoch, now: said.now, value: () };
         match Items::of(Value::Array(vec![said.value]))?.text()?.as_str() {
             "done" | "known" => Ok(done),
@@ -196,27 +194,33 @@ impl RedisEngine {
 
     /// Removes accounts and live reservations, unless the shard has the epoch already.
     async fn clear(&self, shard: Shard, epoch: u64) -> Result<(), EngineError> {
+        let (last, some) = ((CLEARED_AT_ONCE - 1).to_string(), CLEARED_AT_ONCE.to_string());
+        let mut cursor = Some("0".to_owned());
         for _ in 0..CLEARINGS_MAX {
-            let own = self.keys(shard);
-            let last = (CLEARED_AT_ONCE - 1).to_string();
-            let due = self.command("ZRANGE", &own.own("due"), &[b"0", last.as_bytes()]).await?;
-            let due = Items::of(Value::Array(vec![due]))?.each(Items::text)?;
-            let some = CLEARED_AT_ONCE.to_string();
-            let subjects = self.command("SRANDMEMBER", &own.own("s"), &[some.as_bytes()]).await?;
-            let subjects = Items::of(Value::Array(vec![subjects]))?.each(Items::text)?;
             let mut keys = self.keys(shard);
+            let due = self.command("ZRANGE", &keys.own("due"), &[b"0", last.as_bytes()]).await?;
+            let due = Items::of(Value::Array(vec![due]))?.each(Items::bytes)?;
             for member in &due {
-                let mut parts = member.split(':');
-                let (id, attempt) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-                keys.named(&format!("r:{id}:{attempt}"));
+                let due = crate::reply::due(member, shard)?;
+                keys = keys.reservation(due.claim.id, due.claim.attempt);
             }
-            for subject in &subjects {
-                keys.named(&format!("a:{subject}"));
+            let mut fields = Vec::new();
+            if let Some(from) = cursor.take() {
+                let scan: [&[u8]; 3] = [from.as_bytes(), b"COUNT", some.as_bytes()];
+                let mut scanned = Items::of(self.command("HSCAN", &keys.own("b"), &scan).await?)?;
+                cursor = Some(scanned.text()?).filter(|next| next != "0");
+                let mut found = scanned.items()?;
+                while !found.is_empty() {
+                    let (field, _) = (found.bytes()?, found.bytes()?);
+                    fields.extend(keys::is_of_account(&field).then_some(pack::Raw(field)));
+                }
             }
-            let args = vec![packed(&(epoch, due, subjects))];
+            let due: Vec<_> = due.into_iter().map(pack::Raw).collect();
+            let args = vec![packed(&(epoch, due, fields))];
             let said = self.call_as(Guard::Off, &self.scripts.clear, &keys, args).await?;
             match said.value {
-                Value::Int(left) if left > 0 => {}
+                Value::Int(0) if cursor.is_none() => return Ok(()),
+                Value::Int(left) if left >= 0 => {}
                 Value::Int(_) => return Ok(()),
                 _ => return Err(Odd("clear").into()),
             }
@@ -234,12 +238,11 @@ impl RedisEngine {
         let value = state.value.closed && state.value.epoch == epoch;
         let mut last = Reply { epoch: state.epoch, now: state.now, value };
         for some in sums.chunks(SUMS_AT_ONCE) {
-            let mut keys = self.keys(shard);
+            let keys = self.keys(shard);
             let rows: Vec<_> = (some.iter())
                 .map(|sum| {
-                    let key = keys.subject(sum.account.subject);
-                    let (name, measure) = (hex(sum.account.name), pack::measure(sum.measure));
-                    (key, name, measure, exact(sum.period), exact(sum.end), sum.posted)
+                    let (account, measure) = (pack::account(&sum.account), pack::measure(sum.measure));
+                    (account, measure, exact(sum.period), exact(sum.end), sum.posted)
                 })
                 .collect();
             let args = vec![packed(&(exact(epoch), rows))];
@@ -261,7 +264,7 @@ impl RedisEngine {
         shard: Shard,
         epoch: u64,
     ) -> Result<Reply<bool>, EngineError> {
-        let args = vec![packed(&(exact(epoch),))];
+        let args = vec![packed(&exact(epoch))];
         let said = self.call_as(Guard::Off, script, &self.keys(shard), args).await?;
         Ok(Reply { epoch: said.epoch, now: said.now, value: matches!(said.value, Value::Int(1)) })
     }

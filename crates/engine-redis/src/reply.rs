@@ -2,10 +2,14 @@
 
 use redis::Value;
 use tollbook_engine::ledger::{
-    AMOUNT_MAX, AccountId, Binding, Denial, DenyKind, End, LegReceipt, LimitId, Met, Micros, Posted,
-    ReservationId, Settled, SubjectId, Wait,
+    AMOUNT_MAX, AccountId, Binding, Denial, DenyKind, End, LegReceipt, LimitId, Met, Micros, Posted, Settled,
+    Wait,
 };
-use tollbook_engine::{Claim, DueHold, EngineError, ErrorKind, Shard};
+use tollbook_engine::{DueHold, EngineError, ErrorKind, Shard};
+
+use crate::journal::Head;
+use crate::keys;
+use crate::number::wholes;
 
 /// What was not as expected.
 #[derive(Debug)]
@@ -105,10 +109,6 @@ impl Items {
     }
 }
 
-pub(crate) fn digest(text: &str) -> Result<u64, Odd> {
-    u64::from_str_radix(text, 16).map_err(|_| Odd("digest"))
-}
-
 pub(crate) fn end(code: u64) -> Result<End, Odd> {
     match code {
         1 => Ok(End::Settled),
@@ -120,14 +120,16 @@ pub(crate) fn end(code: u64) -> Result<End, Odd> {
     }
 }
 
-pub(crate) fn posted(items: &mut Items) -> Result<Posted, Odd> {
-    let mut items = items.items()?;
-    let (subject, name) = (digest(&items.text()?)?, digest(&items.text()?)?);
-    let account = AccountId { subject: SubjectId(subject), name };
-    Ok(Posted { account, period: items.number()?, amount: items.signed()? })
+pub(crate) fn account(items: &mut Items) -> Result<AccountId, Odd> {
+    keys::account_of(&items.bytes()?).ok_or(Odd("account"))
 }
 
-/// In the order of `claimed` in `finish.lua`.
+pub(crate) fn posted(items: &mut Items) -> Result<Posted, Odd> {
+    let mut items = items.items()?;
+    Ok(Posted { account: account(&mut items)?, period: items.number()?, amount: items.signed()? })
+}
+
+/// In the order of `claimed` in `book.lua`.
 pub(crate) fn settled(mut items: Items) -> Result<Settled, Odd> {
     let before = match items.number()? {
         0 => Met::Unknown,
@@ -139,7 +141,16 @@ pub(crate) fn settled(mut items: Items) -> Result<Settled, Odd> {
     Ok(Settled { before, overrun, posted, admitted: items.number()? })
 }
 
-/// In the order of `receipt` in `finish.lua`.
+/// Of the quick way: what it wrote to the journal, and the overruns of so many legs if there are any.
+pub(crate) fn settled_quickly(entry: &[u8], overrun: &[u8], legs: usize) -> Result<Settled, Odd> {
+    let head = Head::of(entry)?;
+    let overrun = if overrun.is_empty() { vec![0; legs] } else { wholes(overrun).ok_or(Odd("overrun"))? };
+    let overrun: Result<Vec<u64>, _> = overrun.into_iter().map(u64::try_from).collect();
+    let overrun = overrun.map_err(|_| Odd("overrun"))?;
+    Ok(Settled { before: Met::Held, overrun, posted: head.posted, admitted: head.admitted })
+}
+
+/// In the order of `receipt` in `plan.lua`.
 pub(crate) fn leg_receipt(items: &mut Items, account: AccountId) -> Result<LegReceipt, Odd> {
     let mut items = items.items()?;
     Ok(LegReceipt {
@@ -180,17 +191,13 @@ pub(crate) fn denial(items: &mut Items, shard: Shard) -> Result<(Denial, Vec<Due
         reset: items.span()?,
     };
     let (firm, room) = (items.flag()?, items.numbers()?);
-    let due: Vec<DueHold> = items.each(|items| due(&items.text()?, shard))?;
+    let due: Vec<DueHold> = items.each(|items| due(&items.bytes()?, shard))?;
     let named =
         due.iter().map(|due| tollbook_engine::ledger::Due { id: due.claim.id, attempt: due.claim.attempt });
     Ok((Denial { binding, firm, room, due: named.collect() }, due))
 }
 
-/// A member of the due set: id, attempt, subjects.
-pub(crate) fn due(member: &str, shard: Shard) -> Result<DueHold, Odd> {
-    let mut parts = member.split(':');
-    let id = parts.next().and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or(Odd("due member"))?;
-    let attempt = parts.next().and_then(|attempt| attempt.parse().ok()).ok_or(Odd("due member"))?;
-    let subjects: Result<Vec<SubjectId>, Odd> = parts.map(|part| digest(part).map(SubjectId)).collect();
-    Ok(DueHold { claim: Claim { shard, id: ReservationId(id), attempt }, subjects: subjects? })
+/// A member of the due set.
+pub(crate) fn due(member: &[u8], shard: Shard) -> Result<DueHold, Odd> {
+    keys::due(member, shard).ok_or(Odd("due member"))
 }

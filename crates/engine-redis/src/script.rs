@@ -5,17 +5,19 @@
 //! its gateway expects and the server's `run_id`.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use crate::link::Script;
 
-const TIME: &str = "local function NOW()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
+const TIME: &str = "local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
 ";
 
 #[cfg(feature = "test-clock")]
-const GIVEN: &str = "local function NOW() return tonumber(ARGV[#ARGV - 2]) end\n";
+const GIVEN: &str = "local now = tonumber(ARGV[#ARGV - 2])\n";
+
+/// Before all: what the clock's text needs.
+const HEAD: &str = include_str!("../lua/head.lua");
 
 /// Where a verb's time comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +44,7 @@ macro_rules! parts {
 }
 
 macro_rules! scripts {
-    ($($verb:ident: $($part:ident)*;)+) => {
+    ($($verb:ident: $($part:ident)+;)+) => {
         /// All verbs.
         #[derive(Debug)]
         pub(crate) struct Scripts {
@@ -50,35 +52,51 @@ macro_rules! scripts {
         }
 
         impl Scripts {
-            pub(crate) fn new(clock: ClockSource) -> Self {
-                let script = |parts: &[&str]| Script::new(&assemble(&[&[clock.text()], parts].concat()));
-                Self { $($verb: script(parts!(base account track $($part)* $verb)),)+ }
+            fn new(clock: ClockSource) -> Self {
+                let script = |parts: &[&str]| Script::new(&assemble(&[&[HEAD, clock.text()], parts].concat()));
+                Self { $($verb: script(parts!($($part)+ $verb)),)+ }
             }
         }
     };
 }
 
-// Each verb with the parts it needs: making a function costs time in every call, whether it is used or not.
+impl Scripts {
+    /// Assembled once for all engines of a process.
+    pub(crate) fn of(clock: ClockSource) -> &'static Self {
+        static SERVER: OnceLock<Scripts> = OnceLock::new();
+        #[cfg(feature = "test-clock")]
+        static GIVEN: OnceLock<Scripts> = OnceLock::new();
+        match clock {
+            ClockSource::Server => SERVER.get_or_init(|| Self::new(clock)),
+            #[cfg(feature = "test-clock")]
+            ClockSource::Given => GIVEN.get_or_init(|| Self::new(clock)),
+        }
+    }
+}
+
+// Each verb with the parts it needs: making a function costs time in every call, whether it is used or not. The quick
+// ways come first: what follows them is not even made when they answer.
 scripts! {
-    reserve: estimate book plan;
-    rebook: estimate book finish plan;
-    renew: estimate book;
-    progress: book;
-    settle: estimate book finish;
-    expire: book finish;
-    adjust: book;
-    balances: book;
-    demands: estimate book plan;
-    due: book;
-    check: book;
-    repair: book;
-    prune: estimate;
-    state: ;
-    clear: book;
-    begin: ;
-    open: ;
-    sums: book;
-    restore: estimate book plan;
+    reserve: quick quick_reserve base account track estimate book plan;
+    rebook: base account track estimate book finish plan;
+    renew: base account track estimate book;
+    progress: base account track book;
+    settle: quick quick_settle base account track estimate book finish;
+    expire: base account track book finish;
+    adjust: base account track book;
+    balances: base account track book;
+    demands: base account track estimate book plan;
+    due: base account track book;
+    check: base account track book;
+    repair: base account track book;
+    prune: base account track estimate;
+    state: base;
+    show: base account track book;
+    clear: base account track book;
+    begin: base;
+    open: base;
+    sums: base account track book;
+    restore: base account track estimate book plan;
 }
 
 /// One text of the parts: without comments, and with the value of each `const` in place of its name. The names would be

@@ -80,6 +80,8 @@ enum Scenario {
     Count,
     /// CPU of the server of a shared book; needs `redis-server`.
     Shared,
+    /// Spread, latency and growth of a shared book; needs `redis-server`.
+    SharedGrowth,
 }
 
 #[derive(Debug, Args)]
@@ -191,8 +193,12 @@ async fn measure(scenarios: &[Scenario], options: &Options) -> Result<()> {
     if scenarios.contains(&Scenario::Shared) {
         rows.extend(shared::rows(book_plan(options)).await?);
     }
-    let alone =
-        |scenario: &Scenario| matches!(scenario, Scenario::Ledger | Scenario::Count | Scenario::Shared);
+    if scenarios.contains(&Scenario::SharedGrowth) {
+        rows.extend(shared::growth_rows(book_plan(options)).await?);
+    }
+    let alone = |scenario: &Scenario| {
+        matches!(scenario, Scenario::Ledger | Scenario::Count | Scenario::Shared | Scenario::SharedGrowth)
+    };
     if !scenarios.iter().all(alone) {
         rows.extend(proxied(scenarios, options).await?);
     }
@@ -222,7 +228,7 @@ async fn proxied(scenarios: &[Scenario], options: &Options) -> Result<Vec<Row>> 
             Scenario::Start => bench.start_time().await?,
             Scenario::Tls => bench.tls().await?,
             Scenario::TlsMemory => bench.tls_memory().await?,
-            Scenario::Ledger | Scenario::Count | Scenario::Shared => Vec::new(),
+            Scenario::Ledger | Scenario::Count | Scenario::Shared | Scenario::SharedGrowth => Vec::new(),
         });
     }
     Ok(rows)

@@ -168,13 +168,13 @@ fn steps_of_a_rebuild_that_come_late_change_nothing() {
         end: (START + D) / S,
         posted: 70,
     };
-    let before = world.server.ask(&["DUMP", "tb:{7}:meta"]);
+    let before = world.server.ask(&["DUMP", "tb:{7}:b"]);
     assert!(!wait(engine.begin(SHARD, 4, true)).unwrap().value, "an older one");
     assert!(!wait(engine.open(SHARD, 4)).unwrap().value);
     assert!(!wait(engine.post(SHARD, 4, &[sum])).unwrap().value);
     assert!(!wait(engine.post(SHARD, 5, &[sum])).unwrap().value, "it is open");
     assert!(wait(engine.begin(SHARD, 5, true)).unwrap().value, "a repeat");
-    assert_eq!(world.server.ask(&["DUMP", "tb:{7}:meta"]), before);
+    assert_eq!(world.server.ask(&["DUMP", "tb:{7}:b"]), before);
     assert_eq!(balance(&engine, account("k:day")).unwrap().standing.held, 90);
     // A newer one begins, and its sums are what is posted, however often.
     assert!(wait(engine.begin(SHARD, 6, true)).unwrap().value);

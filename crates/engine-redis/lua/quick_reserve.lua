@@ -1,0 +1,235 @@
+-- reserve where every account is open and every limit has room.
+
+repeat
+  local asked = ARGV[1]
+  if asked == '' then break end
+  if call('GET', KEYS[3]) then break end
+  local life, ttft, pace, count, count_kinds, count_demands, learned, member, at = quick_unpack('<dddBBBBBc0', asked)
+  local kinds_at = at
+  local names_format = '<' .. repeated_text('c9', 2 * learned) .. repeated_text('c16', count)
+  local names = { quick_unpack(names_format, asked, at + learned) }
+  local first = 2 * learned
+  at = names[first + count + 1]
+  names[first + count + 1] = nil
+  told = call('HMGET', BOOK, 'c', 's', unpack(names))
+  local clock = told[1]
+  if not clock or #clock ~= 16 then break end
+  local state, expects, epoch = told[2], ARGV[#ARGV - 1], 0
+  if state then
+    if #state < 9 then break end
+    epoch = quick_unpack('<d', state)
+  end
+  if expects ~= '' and (epoch == 0 or not (epoch >= tonumber(expects)) or state:sub(9) ~= '\0' .. ARGV[#ARGV]) then break end
+  local seen, behind = quick_unpack('<dd', clock)
+  if not (now >= seen and behind % 1 == 0) then break end
+  local steady = now + behind
+  local odd = false
+
+  -- What the estimators expect.
+  local guesses = {}
+  for index = 1, learned do
+    local kind, own, prior = asked:byte(kinds_at + index - 1), told[2 * index + 1], told[2 * index + 2]
+    if own and #own ~= ESTIMATOR_BYTES or prior and #prior ~= ESTIMATOR_BYTES then
+      odd = true
+      break
+    end
+    local known, n, m = 0, 0, 0
+    if own then known, n, m = quick_unpack('<Bdd', own) end
+    if known ~= kind or n == 0 then
+      known, n, m = 0, 0, 0
+      if prior then known, n, m = quick_unpack('<Bdd', prior) end
+      if known ~= kind or n == 0 and (kind ~= 4 or m == 0) then m = nil end
+    end
+    guesses[index] = m and (2 * m - 2 * m % 1000) / 1000 or false
+  end
+  if odd then break end
+
+  -- What the call demands, once for all legs that demand the same.
+  local reply, amounts, parts, bases, pers = {}, {}, {}, {}, {}
+  for index = 1, count_demands do
+    local estimator, at_worst, output, base, per, cap, worst
+    estimator, at_worst, output, base, per, cap, worst, at = quick_unpack('<BBddddd', asked, at)
+    if estimator > 0 then output = guesses[estimator] or output end
+    if output > cap then output = cap end
+    local amount = base + per * output
+    local rest = amount % 1000
+    amount = (amount - rest) / 1000
+    if rest > 0 then amount = amount + 1 end
+    if at_worst == 1 and worst > amount then amount = worst end
+    if not (amount > 0 and amount <= AMOUNT_MAX) then odd = true end
+    amounts[index], reply[index], bases[index], pers[index] = amount, output, base, per
+    parts[2 * index - 1], parts[2 * index] = output, amount
+  end
+  if odd then break end
+
+  local shapes, classes, xs, ys = {}, {}, {}, {}
+  for index = 1, count_kinds do shapes[index], classes[index], xs[index], ys[index], at = quick_unpack('<c12Bxdd', asked, at) end
+
+  local sets = { 'c', quick_pack('<dd', now, behind) }
+  local said, set = count_demands, 2
+  for index = 1, count do
+    local kind, demand, least
+    kind, demand, least, at = quick_unpack('<BBd', asked, at)
+    local shape, class, x, y = shapes[kind], classes[kind], xs[kind], ys[kind]
+    local name, row, amount = names[first + index], told[2 + first + index], amounts[demand]
+    if not row or #row < SLOTS_BYTES then
+      odd = true
+      break
+    end
+    if class <= RATE_AMOUNTS then
+      local rare = #row > RATE_BYTES and row:sub(RATE_BYTES + 1) or ''
+      if #row ~= RATE_BYTES + #rare or rare ~= '' and #rare ~= RARE_BYTES then
+        odd = true
+        break
+      end
+      local had, live, version, mean, used, held, newest, sum, head, top = quick_unpack(RATE_ROW, row)
+      local bucket, posted, ring = (now - now % x) / x, sum, nil
+      if bucket > newest then posted, ring = turned(name, y, newest, sum, head, bucket) end
+      if had ~= shape or bucket < newest or not posted or held < 0 or not (posted + held + amount <= least)
+        or (live + version + mean + used + held + newest + sum + head + top) % 1 ~= 0 then
+        odd = true
+        break
+      end
+      if class == RATE_REQUESTS then
+        if bucket > newest then
+          head = 0
+          if ring then
+            set = set + 2
+            sets[set - 1], sets[set] = name .. 'b', ring
+          end
+        end
+        newest, sum, head, top = bucket, posted + amount, head + amount, bucket
+        posted = sum
+      else
+        version, held = version + 1, held + amount
+      end
+      reply[said + 1], reply[said + 2] = posted, held
+      row = quick_pack(RATE_ROW, had, live + 1, version, mean, steady, held, newest, sum, head, top) .. rare
+    elseif class <= QUOTA_AMOUNTS then
+      local had, live, version, mean, used = quick_unpack('<c12dddd', row)
+      if had ~= shape or #row < QUOTA_BYTES then
+        odd = true
+        break
+      end
+      local rare = (#row - SLOTS_BYTES) % 32 == 16 and RARE_BYTES or 0
+      if (#row - rare - QUOTA_BYTES) % 32 ~= 0 then
+        odd = true
+        break
+      end
+      local starts, ends, posted, held = quick_unpack('<dddd', row, #row - 31 - rare)
+      if starts ~= x or now < x * SECOND or now >= y * SECOND or held < 0 or not (posted + held + amount <= least)
+        or (live + version + mean + used + held + posted) % 1 ~= 0 then
+        odd = true
+        break
+      end
+      if class == QUOTA_REQUESTS then
+        posted = posted + amount
+      else
+        version, held = version + 1, held + amount
+      end
+      reply[said + 1], reply[said + 2] = posted, held
+      if #row == QUOTA_BYTES then
+        row = quick_pack('<c12dddddddd', had, live + 1, version, mean, steady, starts, ends, posted, held)
+      else
+        row = quick_pack('<c12dddd', had, live + 1, version, mean, steady) .. row:sub(45, #row - 32 - rare)
+          .. quick_pack('<dddd', starts, ends, posted, held) .. row:sub(#row + 1 - rare)
+      end
+    elseif class == SLOTS then
+      local had, live, version, mean, used, held = quick_unpack('<c12ddddd', row)
+      if had ~= shape or #row ~= SLOTS_BYTES or held < 0 or not (held + amount <= least)
+        or (live + version + mean + used + held) % 1 ~= 0 then
+        odd = true
+        break
+      end
+      held = held + amount
+      reply[said + 1], reply[said + 2] = 0, held
+      row = quick_pack('<c12ddddd', had, live + 1, version + 1, mean, steady, held)
+    else
+      -- A forecast: room is clear where all that lies behind and ahead would fit into one window with the call.
+      local rare = #row > RATE_BYTES and row:sub(RATE_BYTES + 1) or ''
+      if #row ~= RATE_BYTES + #rare or rare ~= '' and #rare ~= RARE_BYTES then
+        odd = true
+        break
+      end
+      local had, live, version, mean, used, none, newest, past, ahead, far = quick_unpack(RATE_ROW, row)
+      local second, left, text = (now - now % SECOND) / SECOND, SECOND - now % SECOND, nil
+      if newest > 0 and second >= newest and had == shape and past + ahead + amount <= least - (least * 10 - least * 10 % 1024) / 1024
+        and (live + version + mean + used + none + newest + past + ahead + far) % 1 == 0 then
+        if not seconds_at then with_seconds() end
+        text, past, ahead = seconds_at(name, x, newest, past, ahead, second)
+      end
+      if not text then
+        odd = true
+        break
+      end
+      -- How it lands: input now, output by the end of each second to come.
+      local base, per, output, cells = bases[demand], pers[demand], reply[demand], x + PLANNED
+      local input = base % 1000 == 0 and base / 1000 or (base - base % 1000) / 1000 + 1
+      local pace_ = pace < 1000 and 1000 or pace > 2000000 and 2000000 or pace
+      local landed, last, streamed, before = { input }, 0, 0, 0
+      if per > 0 and output > 0 then
+        last = -1
+        while streamed < output and last < PLANNED - 1 do
+          last = last + 1
+          local time = left + last * SECOND - ttft
+          streamed = time > 0 and (time - time % pace_) / pace_ or 0
+          if streamed > output then streamed = output end
+          local thousandths = base + per * streamed
+          local by = (thousandths - thousandths % 1000) / 1000 - input
+          if thousandths % 1000 > 0 then by = by + 1 end
+          landed[last + 1] = by - before
+          before = by
+        end
+        landed[1] = landed[1] + input
+      end
+      local there = read_seconds(text, cells, second, last + 1)
+      for index = 1, last + 1 do there[index] = there[index] + landed[index] end
+      past, ahead = past + landed[1], ahead + before + input - landed[1]
+      if second + last > far then far = second + last end
+      text = write_seconds(text, cells, second, last + 1, quick_pack('<' .. repeated_text('d', last + 1), unpack(there, 1, last + 1)))
+      -- The fullest of the windows that end with each second to come, and the last second that holds something.
+      local stop = far - second < REACH and far - second or REACH - 1
+      local leaves, lands = read_seconds(text, cells, second - x, stop + 2), read_seconds(text, cells, second + 1, stop + 1)
+      local sum, fullest, current = past - leaves[1], 0, nil
+      for step = 1, stop + 1 do
+        local oldest, existing = leaves[step], sum
+        if oldest > 0 then
+          local inside = oldest
+          if y == 0 and left < SECOND then
+            local product, kept = oldest * left, sum + oldest
+            inside = (product - product % SECOND) / SECOND
+            if product % SECOND > 0 then inside = inside + 1 end
+            kept = oldest - (kept - kept % FORGOTTEN) / FORGOTTEN
+            if kept > inside then inside = kept end
+            if product > AMOUNT_MAX then odd = true end
+          end
+          existing = sum + inside
+        end
+        current = current or existing
+        if existing > fullest then fullest = existing end
+        sum = sum + lands[step] - leaves[step + 1]
+      end
+      local final = stop + 1
+      while final > 0 and lands[final] == 0 do final = final - 1 end
+      if final == 0 and there[1] == 0 then odd = true end
+      if odd then break end
+      set = set + 2
+      sets[set - 1], sets[set] = name .. 's', text
+      reply[said + 1], reply[said + 2], reply[said + 3] = current, fullest - current, second + final
+      said = said + 1
+      row = quick_pack(RATE_ROW, had, live + 1, version, mean, steady, none, second, past, ahead, far) .. rare
+    end
+    said, set = said + 2, set + 2
+    sets[set - 1], sets[set] = name, row
+  end
+  if odd then break end
+
+  local due = steady + life
+  -- The first write is the one that another type could stop.
+  call('ZADD', DUE, string.format('%.0f', due), member)
+  local context = ARGV[2]
+  local door = quick_pack('<BBBHdd' .. repeated_text('dd', count_demands), 1, 0, count_demands, #context, now, due, unpack(parts))
+  call('SET', KEYS[3], door .. asked .. context)
+  call('HSET', BOOK, unpack(sets))
+  do return { epoch, now, quick_pack('<' .. repeated_text('d', said), unpack(reply)) } end
+until true

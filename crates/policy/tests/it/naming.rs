@@ -26,6 +26,24 @@ fn b209_separators_inside_names_do_not_collide() {
     assert_ne!(service.id(), user.id());
 }
 
+/// B208: one id in every scope, and one scope under two parents, make as many subjects.
+#[test]
+fn b208_rules_of_different_scopes_count_apart() {
+    let id = || "x".to_owned();
+    let subjects = [
+        Subject::Tenant { tenant: id() },
+        Subject::Tenant { tenant: "y".to_owned() },
+        project("x", "x"),
+        project("y", "x"),
+        Subject::Service { tenant: id(), service: id() },
+        Subject::Service { tenant: "y".to_owned(), service: id() },
+        Subject::User { tenant: id(), user: id() },
+        Subject::User { tenant: "y".to_owned(), user: id() },
+    ];
+    let ids: BTreeSet<_> = subjects.iter().map(Subject::id).collect();
+    assert_eq!(ids.len(), subjects.len());
+}
+
 proptest! {
     /// B209, B210: over random strings, equal digests mean equal subjects.
     #[test]

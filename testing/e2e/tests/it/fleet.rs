@@ -2,6 +2,7 @@
 //! dies the others free.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -52,6 +53,14 @@ impl Fleet {
     fn held(&self, gateway: usize) -> i64 {
         let page = self.gateways[gateway].admin_get("/admin/v1/accounts").unwrap().json();
         page["data"].as_array().unwrap().iter().map(|line| line["held"].as_i64().unwrap()).sum()
+    }
+
+    /// Held and posted of a tenant, on the first of its limits.
+    fn taken(&self, tenant: &str) -> i64 {
+        let page = self.gateways[0].admin_get("/admin/v1/accounts").unwrap().json();
+        let lines = page["data"].as_array().unwrap();
+        let line = lines.iter().find(|line| line["subject"].as_str().unwrap().ends_with(tenant)).unwrap();
+        line["held"].as_i64().unwrap() + line["posted"].as_i64().unwrap()
     }
 
     fn is_free(&self, gateway: usize) {
@@ -186,6 +195,82 @@ fn the_doctor_tells_what_a_server_lacks() {
     assert_eq!((scripts.as_str(), sound), ("bad", false));
     let ([.., connection], sound) = examined(user(rights), Some(("gateway", "wrong")));
     assert_eq!((connection.as_str(), sound), ("bad", false));
+}
+
+/// What a call may use is held before the next is asked, llm_tokens and money alike, whichever gateway is asked.
+#[test]
+fn b001_b002_a_burst_of_first_calls_passes_no_cap() {
+    const CALLS: usize = 80;
+    let tenants = [
+        ("counted".to_owned(), json!([quota("tokens", "lifetime", "1000")])),
+        ("paid".to_owned(), json!([quota("cost", "lifetime", "0.001")])),
+    ];
+    let fleet = Fleet::start(GATEWAYS, &tenants);
+    fleet.mock.set_default(Script::output(8));
+    for (tenant, ceiling) in [("counted", 1_000), ("paid", 1_000_000)] {
+        fleet.mock.clear();
+        fleet.mock.hold_until_released();
+        let refused = AtomicUsize::new(0);
+        let ask = |client: usize| {
+            let status = fleet.ask(client, tenant, &chat(&format!("{tenant} {client}")));
+            assert!([200, 429].contains(&status), "{status}");
+            refused.fetch_add(usize::from(status != 200), Ordering::Relaxed);
+        };
+        std::thread::scope(|scope| {
+            let burst = scope.spawn(|| http::together(CALLS, ask));
+            let decided = || {
+                let in_flight = usize::try_from(fleet.mock.totals().in_flight).unwrap();
+                (in_flight + refused.load(Ordering::Relaxed) == CALLS).then_some(in_flight)
+            };
+            let admitted = wait_for(LIMIT, decided);
+            let taken = fleet.taken(tenant);
+            fleet.mock.release();
+            burst.join().unwrap();
+            assert!(admitted.is_some_and(|count| (2..CALLS / 2).contains(&count)), "{admitted:?}");
+            assert!(taken > 0 && taken <= ceiling, "{tenant}: {taken} of {ceiling} held at once");
+        });
+        let used: u64 = fleet
+            .mock
+            .calls_at_rest()
+            .iter()
+            .map(|call| match tenant {
+                "paid" => call.generated.input * 1_000 + call.generated.output * 4_000,
+                _ => call.generated.input + call.generated.output,
+            })
+            .sum();
+        assert!(i64::try_from(used).unwrap() <= ceiling, "{tenant}: {used} used of {ceiling}");
+    }
+    fleet.is_free(0);
+}
+
+/// Neither a start nor a running gateway fails for good because the server is still reading its data.
+#[test]
+fn b200_a_server_that_loads_is_waited_for() {
+    let mut redis = Plan::redis().loads_slowly(Duration::from_millis(20)).start();
+    for key in 0..100 {
+        redis.ask(&["SET", &key.to_string(), &"x".repeat(5_000)]);
+    }
+    redis.ask(&["SAVE"]);
+    let mock = MockUpstream::start_in_thread(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let shared = tempfile::tempdir().unwrap();
+    let config = Config::new(&mock.url())
+        .set("/journal", json!(shared.path().join("journal.sqlite")))
+        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "2s"}}))
+        .simple_tenant("t", &json!([quota("requests", "lifetime", "1000")]));
+    let loads = |redis: &mut Server| {
+        redis.kill();
+        redis.start_loading();
+        assert!(redis.ask(&["GET", "0"]).text().starts_with("LOADING"), "it loads too fast for this test");
+    };
+    loads(&mut redis);
+    let gateway = Gateway::start(&config);
+    let ask =
+        |label: &str| gateway.post("/v1/chat/completions", &secret("t-key"), &chat(label)).unwrap().status;
+    assert_eq!(ask("after the start"), 200, "{}", gateway.log());
+    loads(&mut redis);
+    assert_eq!(ask("while it loads"), 503);
+    let back = wait_for(LIMIT, || (ask("is it back") == 200).then_some(()));
+    assert!(back.is_some(), "{}", gateway.log());
 }
 
 /// The server dies with what it has acknowledged on its disk, and comes back: nothing is counted twice or lost.

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a call is admitted only with all its holds written (L1); tenant first, then pool, and no hold outlives a
 //! denial; a verdict is asked for again at most once per reason (period starts, due holds, an exact count, a lost
-//! reply). When the engine is away every call is refused: a local window comes with the engines that can be away while a
+//! reply, a lost shard). When the engine is away every call is refused: a local window comes with the engines that can be away while a
 //! gateway lives, and until then no limit may ask for one.
 
 use std::future::Future;
@@ -38,9 +38,10 @@ use crate::spool::Spool;
 use crate::ticket::{Open, Ticket, allowance};
 use crate::time::EngineTime;
 use crate::verb;
+use crate::vouchers::{Losable, VoucherBounds, Vouchers};
 
 /// Times a verdict is asked for at most: at first, and once more for each reason.
-const ASKS_MAX: usize = 5;
+const ASKS_MAX: usize = 6;
 
 /// Settings of admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,8 @@ pub struct Settings {
     pub deadline: Duration,
     /// Bound of the spool file, bytes.
     pub spool_max: u64,
+    /// Of a book that can be lost.
+    pub vouchers: VoucherBounds,
     pub counting: CountingBounds,
 }
 
@@ -61,6 +64,7 @@ impl Default for Settings {
             settle: SettleBounds::default(),
             deadline: Duration::from_millis(500),
             spool_max: 256 << 20,
+            vouchers: VoucherBounds::default(),
             counting: CountingBounds::default(),
         }
     }
@@ -134,6 +138,8 @@ pub struct Admission {
     pub(crate) settler: Arc<Settler>,
     pub(crate) live: Arc<LiveCalls>,
     plans: Arc<Plans>,
+    /// Where the book can be lost.
+    pub(crate) vouchers: Option<Arc<Vouchers>>,
     pub(crate) metrics: Arc<Metrics>,
     snapshot: ArcSwap<Snapshot>,
     pub(crate) bindings: Bindings,
@@ -159,7 +165,36 @@ impl Admission {
         spool_dir: Option<&std::path::Path>,
     ) -> Result<Arc<Self>, OpenError> {
         let now = verb::within(settings.deadline, engine.balances(Shard(0), &[])).await?.now;
+        Self::open_at(now, (engine, None), snapshot, metrics, settings, spool_dir)
+    }
+
+    /// The same over a book that can be lost: what it acknowledges is remembered until the journal has it.
+    ///
+    /// # Errors
+    /// When the engine does not answer or the spool cannot be read.
+    pub async fn open_losable(
+        book: Losable,
+        snapshot: Arc<Snapshot>,
+        metrics: Arc<Metrics>,
+        settings: Settings,
+        spool_dir: Option<&std::path::Path>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let now = verb::within(settings.deadline, book.engine.state(Shard(0))).await?.now;
+        let engine = Arc::clone(&book.engine) as Arc<dyn Engine>;
+        Self::open_at(now, (engine, Some(book)), snapshot, metrics, settings, spool_dir)
+    }
+
+    fn open_at(
+        now: Micros,
+        (engine, losable): (Arc<dyn Engine>, Option<Losable>),
+        snapshot: Arc<Snapshot>,
+        metrics: Arc<Metrics>,
+        settings: Settings,
+        spool_dir: Option<&std::path::Path>,
+    ) -> Result<Arc<Self>, OpenError> {
         let time = Arc::new(EngineTime::new(now));
+        let voucher = |book| Arc::new(Vouchers::new(book, &time, &metrics, settings.vouchers));
+        let vouchers = losable.map(voucher);
         let spool = match spool_dir {
             Some(dir) => Some(Spool::open(dir, settings.spool_max)?.0),
             None => None,
@@ -170,6 +205,7 @@ impl Admission {
             Arc::clone(&metrics),
             settings.settle,
             spool,
+            vouchers.clone(),
         );
         let live =
             LiveCalls::new(Arc::clone(&engine), Arc::clone(&metrics), settings.lives, settings.deadline);
@@ -189,6 +225,7 @@ impl Admission {
             settler: Arc::new(settler),
             live: Arc::new(live),
             plans: Arc::new(plans),
+            vouchers,
             snapshot: ArcSwap::new(snapshot),
             bindings: Bindings::new(Arc::clone(&metrics)),
             periods: RwLock::new(Arc::new(periods)),
@@ -535,13 +572,19 @@ impl Admission {
             Side::Tenant | Side::Unreadable => (bound.tenant_shard, &bound.tenant),
         };
         let mut call = ReserveCall { shard, reserve, class: 0, waiting: false };
-        let (mut recalendared, mut swept, mut repeated) = (false, false, false);
+        let (mut recalendared, mut swept, mut repeated, mut waited) = (false, false, false, false);
         for _ in 0..ASKS_MAX {
             let reply = match verb::within(self.settings.deadline, self.engine.reserve(&call)).await {
                 Ok(reply) => reply,
                 Err(error) if error.applied == Applied::Unknown && !repeated => {
                     report::failed(&self.metrics, labels::Verb::Reserve, &error);
                     repeated = true;
+                    continue;
+                }
+                // A shard that is used for the first time is lost too, for as long as it takes to open it.
+                Err(error) if !waited && self.is_whole_again(shard, &error).await => {
+                    report::failed(&self.metrics, labels::Verb::Reserve, &error);
+                    waited = true;
                     continue;
                 }
                 Err(error) => return Err(self.away(&call, &error, repeated)),
@@ -552,6 +595,9 @@ impl Admission {
                 Verdict::Admit(receipt) => {
                     self.note_admitted(side, binding, &receipt);
                     let plan = self.plans.admitted(shard, &call.reserve, &receipt.receipt, streams);
+                    if let Some(vouchers) = &self.vouchers {
+                        vouchers.admitted(side, call, &receipt);
+                    }
                     return Ok(Asked::Admitted { receipt, hold: Hold::default(), plan });
                 }
                 Verdict::Recalendar if !recalendared => {

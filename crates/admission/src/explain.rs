@@ -17,7 +17,6 @@ use crate::estimate::{self, Estimate};
 use crate::refused::{Refused, counts_input};
 use crate::report;
 use crate::snapshot::Principal;
-use crate::verb;
 
 /// One limit as it stands.
 #[derive(Clone, Debug)]
@@ -185,8 +184,7 @@ impl Admission {
         }
         let ids: Vec<AccountId> = binding.accounts.iter().map(|a| a.account).collect();
         let shard = if pool { bound.pool_shard } else { bound.tenant_shard };
-        let asked = verb::within(self.deadline(), self.engine().balances(shard, &ids)).await;
-        let reply = asked.map_err(|error| {
+        let reply = self.balances(shard, &ids).await.map_err(|error| {
             report::failed(&self.metrics, Verb::Read, &error);
             tracing::warn!(%error, "balances could not be read");
             Refused::Away

@@ -2,6 +2,7 @@
 //!
 //! Invariants: no call passes without its holds; every admitted call ends in exactly one posting per reservation,
 //! acknowledged by the engine, waiting in a bounded queue, or on disk in the spool; live holds are renewed in batches.
+//! Where the book can be lost, what it acknowledged is remembered until the journal has it.
 //! When the engine is away: hard limits fail closed; known outcomes wait, nothing is dropped.
 //! Knows no HTTP and no adapter.
 
@@ -15,6 +16,7 @@ mod explain;
 mod figures;
 mod health;
 mod live;
+mod lost;
 mod outcome;
 mod plans;
 mod ratios;
@@ -29,6 +31,7 @@ mod time;
 mod trace;
 mod used;
 mod verb;
+mod vouchers;
 
 pub use admit::{Admission, Admitted, Asking, OpenError, Place, Readiness, Settings, Way};
 pub use bound::shard;
@@ -48,3 +51,4 @@ pub use ticket::{SentMark, Ticket};
 pub use tollbook_ledger::{DenyKind, Measure};
 pub use tollbook_pricing::Task;
 pub use tollbook_store::nano_text;
+pub use vouchers::{Losable, VOUCHERS_ASKED_EVERY, VoucherBounds, VoucherError, Vouchers};

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use ahash::AHashSet;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tollbook_engine::{Claim, Engine, Receipt, RenewCall};
@@ -171,6 +172,16 @@ impl LiveCalls {
         if let Some(list) = self.lists.get(index) {
             list.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(live));
         }
+    }
+
+    /// The reservations of the calls that left the gateway.
+    pub(crate) fn sent(&self) -> AHashSet<Claim> {
+        let mut sent = AHashSet::new();
+        for list in &self.lists {
+            let list = list.lock().unwrap_or_else(PoisonError::into_inner);
+            sent.extend(list.iter().filter(|live| live.is_sent()).flat_map(|live| live.claims()));
+        }
+        sent
     }
 
     /// Told by a stream: `output` llm_tokens so far, at `pace` llm_tokens per second.

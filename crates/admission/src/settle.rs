@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tollbook_engine::{Engine, EngineError, ErrorKind};
+use tollbook_engine::{Engine, EngineError, ErrorKind, Loss};
 use tollbook_ledger::{Met, Micros, Settled};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
@@ -25,6 +25,7 @@ use crate::report;
 use crate::spool::{Spool, SpoolError, Spooled};
 use crate::time::EngineTime;
 use crate::verb;
+use crate::vouchers::Vouchers;
 
 /// First and longest pause between two tries while the engine is away.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -66,6 +67,7 @@ pub(crate) struct Settler {
     wake: Notify,
     spool: Mutex<Option<Spool>>,
     full: AtomicBool,
+    vouchers: Option<Arc<Vouchers>>,
 }
 
 /// A posting on its way to the engine.
@@ -78,6 +80,7 @@ impl Settler {
         metrics: Arc<Metrics>,
         bounds: SettleBounds,
         spool: Option<Spool>,
+        vouchers: Option<Arc<Vouchers>>,
     ) -> Self {
         Self {
             engine,
@@ -88,6 +91,7 @@ impl Settler {
             wake: Notify::new(),
             spool: Mutex::new(spool),
             full: AtomicBool::new(false),
+            vouchers,
         }
     }
 
@@ -96,7 +100,7 @@ impl Settler {
         let job = Job { posting: Arc::new(posting), ended: Instant::now() };
         let mut sending = self.first(&job);
         match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(settled)) => self.done(&job, &settled),
+            Poll::Ready(Ok(settled)) => self.done(job, &settled),
             Poll::Ready(Err(error)) => self.failed(job, &error),
             Poll::Pending => self.go_on(job, sending),
         }
@@ -159,6 +163,11 @@ impl Settler {
 
     /// A future that owns its posting.
     fn send(&self, posting: Arc<Posting>) -> Sending {
+        let shard = posting.claim().shard;
+        if self.vouchers.as_ref().is_some_and(|vouchers| vouchers.is_behind(shard)) {
+            let error = EngineError::not_applied(ErrorKind::Lost(Loss::Rebuilding));
+            return Box::pin(std::future::ready(Err(error)));
+        }
         let engine = Arc::clone(&self.engine);
         Box::pin(async move {
             match &*posting {
@@ -189,16 +198,20 @@ impl Settler {
             };
             settler.lock().under_way -= 1;
             match result {
-                Ok(settled) => settler.done(&job, &settled),
+                Ok(settled) => settler.done(job, &settled),
                 Err(error) => settler.failed(job, &error),
             }
             settler.wake.notify_one();
         });
     }
 
-    fn done(&self, job: &Job, settled: &Settled) {
+    fn done(&self, job: Job, settled: &Settled) {
         let is_settle = matches!(*job.posting, Posting::Settle(_));
         report::settled(&self.metrics, settled, is_settle);
+        if self.vouchers.as_ref().is_some_and(|vouchers| !vouchers.ended(&job.posting, settled.before)) {
+            // The book was made whole without this call, and will hear of it.
+            return self.wait_or_spill(job);
+        }
         if settled.before == Met::Unknown && is_settle {
             tracing::error!(claim = ?job.posting.claim(), "a settle met an id the engine no longer knows: unbooked");
         }
@@ -209,8 +222,9 @@ impl Settler {
         if let ErrorKind::Refused(refusal) = &error.kind {
             // A repeat cannot help; the hold expires and the entry of expiry tells of the call.
             tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
-            return;
+            return self.refused(&job.posting);
         }
+        self.is_lost(&job, error);
         self.metrics.settle_retried.inc(());
         self.wait_or_spill(job);
     }
@@ -259,25 +273,55 @@ impl Settler {
         None
     }
 
-    /// Posts what waits; false when the engine took something not.
+    /// Posts what waits; false when the engine took something not. What belongs to a lost shard waits beside the others.
     async fn drain(&self) -> bool {
-        loop {
-            let Some(job) = self.next() else { return true };
+        let mut aside = Vec::new();
+        let drained = loop {
+            let Some(job) = self.next() else { break true };
             let result = verb::within_owned(self.bounds.deadline, self.again(&job)).await;
-            self.lock().under_way -= 1;
             match result {
-                Ok(settled) => self.done(&job, &settled),
+                Ok(settled) => {
+                    self.lock().under_way -= 1;
+                    self.done(job, &settled);
+                }
                 Err(error) => {
                     report::failed(&self.metrics, verb_of(&job.posting), &error);
                     if let ErrorKind::Refused(refusal) = &error.kind {
+                        self.lock().under_way -= 1;
                         tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
+                        self.refused(&job.posting);
                         continue;
                     }
                     self.metrics.settle_retried.inc(());
-                    self.lock().waiting.push_front(job);
-                    return false;
+                    let lost = self.is_lost(&job, &error);
+                    aside.push(job);
+                    if !lost {
+                        break false;
+                    }
                 }
             }
+        };
+        let all = aside.is_empty();
+        let mut queue = self.lock();
+        queue.under_way -= aside.len();
+        for job in aside.into_iter().rev() {
+            queue.waiting.push_front(job);
+        }
+        drained && all
+    }
+
+    /// Nothing is left to restore of a call whose end was refused: it expires.
+    fn refused(&self, posting: &Posting) {
+        if let Some(vouchers) = &self.vouchers {
+            vouchers.forget(posting.claim());
+        }
+    }
+
+    /// Whether the shard is lost, which is told to those who mend it.
+    fn is_lost(&self, job: &Job, error: &EngineError) -> bool {
+        match &self.vouchers {
+            Some(vouchers) => vouchers.lost.met(job.posting.claim().shard, error),
+            None => matches!(error.kind, ErrorKind::Lost(_)),
         }
     }
 
@@ -321,7 +365,7 @@ impl Settler {
         let job = Job { posting: Arc::new(spooled.posting), ended: Instant::now() };
         let error = match verb::within_owned(self.bounds.deadline, self.again(&job)).await {
             Ok(settled) => {
-                self.done(&job, &settled);
+                self.done(job, &settled);
                 return Ok(());
             }
             Err(error) => error,
@@ -329,8 +373,10 @@ impl Settler {
         report::failed(&self.metrics, verb_of(&job.posting), &error);
         if let ErrorKind::Refused(refusal) = &error.kind {
             tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a spooled settle");
+            self.refused(&job.posting);
             return Ok(());
         }
+        self.is_lost(&job, &error);
         self.metrics.settle_retried.inc(());
         Err(error)
     }

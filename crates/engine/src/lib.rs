@@ -7,6 +7,7 @@
 
 mod error;
 mod journal;
+mod lost;
 mod recovery;
 mod verb;
 
@@ -15,6 +16,7 @@ use std::pin::Pin;
 
 pub use error::{Applied, EngineError, ErrorKind, Loss};
 pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED, Source};
+pub use lost::LostShards;
 pub use recovery::{PeriodSum, Recovery, ShardState};
 pub use tollbook_ledger as ledger;
 use tollbook_ledger::{AccountId, Expired, Leg, Renewed, Settled};

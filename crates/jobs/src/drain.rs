@@ -88,6 +88,18 @@ impl Drain {
         Ok(done)
     }
 
+    /// Moves everything that waits in one shard.
+    pub async fn shard(&self, shard: Shard) -> Result<Drained, JobError> {
+        let mut done = Drained::default();
+        loop {
+            let records = self.waiting(shard, BATCH_MAX).await?;
+            if records.is_empty() {
+                return Ok(done);
+            }
+            self.batch(&[Part { shard, records }], &mut done).await?;
+        }
+    }
+
     /// Repeats `once` until told to stop, then drains once more.
     pub async fn run(&self, mut stop: watch::Receiver<bool>) {
         let mut pace = Pace::new(Job::Drain, DRAIN_EVERY);

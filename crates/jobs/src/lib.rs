@@ -1,4 +1,5 @@
-//! Background jobs: expire what is due, drain the journal, check held against its holds, open new quotas.
+//! Background jobs: expire what is due, drain the journal, check held against its holds, open new quotas,
+//! make a lost book whole again.
 //!
 //! Invariants: every job is idempotent and without input; a job that dies half-way and one that runs twice leave the
 //! same books. `once` does what there is to do and returns; `run` repeats it until told to stop.
@@ -11,12 +12,14 @@ mod drift;
 mod openings;
 mod pace;
 mod record;
+mod recovery;
 mod sweep;
 
 pub use drain::{DRAIN_EVERY, Drain, Drained};
 pub use drift::{DRIFT_EVERY, Drift, DriftFound};
 pub use openings::{OPENINGS_MAX, OPENINGS_ROUNDS, Opened, Opening, OpeningAmount, Openings, users};
 pub use record::entry;
+pub use recovery::{OPENED_AFTER, Part, QuotaPeriods, Recover, RestoreAnswer, WATCH_EVERY};
 pub use sweep::{SWEEP_EVERY, Sweep, Swept};
 
 use tollbook_engine::EngineError;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tollbook_engine::{AdjustCall, Engine, Shard};
+use tollbook_engine::{AdjustCall, Cursor, Engine, LostShards, Shard};
 use tollbook_ledger::units::SECOND;
 use tollbook_ledger::{self as ledger, AMOUNT_MAX, AccountId, Measure, Micros, ReservationId};
 use tollbook_store::{Ending, EntryBody, Figures, Journal, Name, PAGE_MAX, Span, UsageQuery, UsageSum};
@@ -30,6 +30,8 @@ pub const OPENINGS_ROUNDS: [Duration; 4] =
 const KNOWN_BY_ALL: Micros = 60 * SECOND;
 /// Most adjusting entries one opening may take; more than runs of a process, fewer than would hide a mistake.
 const ADJUSTS_MAX: u128 = 64;
+/// How long an opening waits for a shard that is lost, or was never used.
+const WHOLE_WITHIN: Duration = Duration::from_secs(2);
 /// Most users told by [`users`].
 const USERS_MAX: usize = 100_000;
 
@@ -69,6 +71,7 @@ pub struct Openings {
     journal: Arc<dyn Journal>,
     drain: Arc<Drain>,
     metrics: Arc<Metrics>,
+    lost: Option<Arc<LostShards>>,
 }
 
 impl Openings {
@@ -78,7 +81,13 @@ impl Openings {
         drain: Arc<Drain>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { engine, journal, drain, metrics }
+        Self { engine, journal, drain, metrics, lost: None }
+    }
+
+    /// Over a book that can be lost: a shard that is, is told, and waited for.
+    #[must_use]
+    pub fn telling(self, lost: Arc<LostShards>) -> Self {
+        Self { lost: Some(lost), ..self }
     }
 
     /// Brings every account of the list to what it should have.
@@ -132,7 +141,8 @@ impl Openings {
         let until = if let Some(until) = *until {
             until
         } else {
-            let now = self.engine.balances(Shard(0), &[]).await?.now;
+            // Answered by any book, also by one that has lost its accounts.
+            let now = self.engine.journal_read(Shard(0), Cursor(0), 1).await?.now;
             *until.insert(now.saturating_add(KNOWN_BY_ALL))
         };
         self.once_before(list, until).await
@@ -186,7 +196,12 @@ impl Openings {
             opening: Some(ledger::Opening { measure: opening.measure, end: opening.end }),
         };
         let call = AdjustCall { shard: opening.shard, adjust, entry: entry(opening).encode() };
-        Ok(self.engine.adjust(&call).await?.value)
+        let first = self.engine.adjust(&call).await;
+        let (Err(error), Some(lost)) = (&first, &self.lost) else { return Ok(first?.value) };
+        if lost.met(opening.shard, error) && lost.wait(opening.shard, WHOLE_WITHIN).await {
+            return Ok(self.engine.adjust(&call).await?.value);
+        }
+        Ok(first?.value)
     }
 
     /// What earlier rounds have posted, and the id of the next one.

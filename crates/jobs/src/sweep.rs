@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 use tokio::sync::watch;
-use tollbook_engine::{Engine, EngineError, ExpireCall, Shard};
+use tollbook_engine::{Engine, EngineError, ErrorKind, ExpireCall, Shard};
 use tollbook_ledger::Expired;
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Job;
@@ -85,6 +85,8 @@ impl Sweep {
                         break;
                     }
                 }
+                // Nothing is due in a shard that is lost; it is made whole elsewhere.
+                Err(EngineError { kind: ErrorKind::Lost(_), .. }) => break,
                 Err(error) => return (swept, Err(error)),
             }
         }

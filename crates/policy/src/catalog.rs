@@ -236,6 +236,14 @@ impl Catalog {
         self.calendars.get(usize::from(id.0))
     }
 
+    /// What quotas' accounts are called without their subject, what they count and over which calendar.
+    pub fn quotas(&self) -> impl Iterator<Item = (u64, tollbook_ledger::Measure, &Calendar)> {
+        self.rules.iter().filter_map(|rule| {
+            let calendar = self.calendar(rule.calendar?)?;
+            Some((rule.account_name, rule.limit.measure, calendar))
+        })
+    }
+
     /// What is legal but probably not meant.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings

@@ -86,7 +86,7 @@ pub async fn standing(admission: &Arc<Admission>) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::new();
     for (shard, ids) in by_shard {
         for ids in ids.chunks(BATCH) {
-            let asked = admission.engine().balances(shard, ids);
+            let asked = admission.balances(shard, ids);
             let reply = tokio::time::timeout(DEADLINE, asked)
                 .await
                 .context("the engine did not answer in time")??;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tokio::sync::watch;
-use tollbook_engine::{Engine, EngineError, Shard};
+use tollbook_engine::{Cursor, Engine, EngineError, Recovery, Shard};
 use tollbook_engine_memory::{Durability, MemoryEngine, OpenError, Options};
 use tollbook_engine_redis::{Link, RedisEngine};
+use tollbook_ledger::Micros;
 use tollbook_telemetry::Metrics;
 
 use crate::config::{Book, file};
@@ -39,7 +40,7 @@ impl OpenBook {
             Book::Memory(durability) => Self::Memory(replayed(&data_dir.join("book"), *durability).await?),
             Book::Redis(options) => {
                 let link = Link::open(options).context("engine.redis cannot be used")?;
-                let engine = RedisEngine::new(link, options.prefix.clone());
+                let engine = RedisEngine::new(link, options.prefix.clone()).guarded();
                 answered(&engine).await.map_err(|error| {
                     anyhow!("the shared book at {} does not answer: {error}", book.described())
                 })?;
@@ -54,6 +55,19 @@ impl OpenBook {
             Self::Memory(engine) => Arc::clone(engine) as Arc<dyn Engine>,
             Self::Redis(engine) => Arc::clone(engine) as Arc<dyn Engine>,
         }
+    }
+
+    /// The book as one that can be lost, if it can.
+    pub(crate) fn losable(&self) -> Option<Arc<dyn Recovery>> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(engine) => Some(Arc::clone(engine) as Arc<dyn Recovery>),
+        }
+    }
+
+    /// The engine's time, told also by a book that has lost its accounts.
+    pub(crate) async fn now(&self) -> Result<Micros, EngineError> {
+        self.shared().journal_read(Shard(0), Cursor(0), 1).await.map(|reply| reply.now)
     }
 
     /// What goes on beside the verbs, until `stop` turns true.
@@ -76,7 +90,7 @@ impl OpenBook {
 async fn answered(engine: &RedisEngine) -> Result<(), EngineError> {
     let began = tokio::time::Instant::now();
     loop {
-        match engine.balances(Shard(0), &[]).await {
+        match engine.state(Shard(0)).await {
             Ok(_) => return Ok(()),
             Err(error) if began.elapsed() >= FIRST_ANSWER => return Err(error),
             Err(_) => tokio::time::sleep(ASK_AGAIN).await,

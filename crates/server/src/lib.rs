@@ -11,6 +11,7 @@ pub mod history;
 pub mod key;
 pub mod live;
 mod observe;
+mod recovery;
 pub mod reload;
 pub mod run;
 mod text;

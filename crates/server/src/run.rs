@@ -15,10 +15,9 @@ use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollbook_admission::{Admission, CountMode, Snapshot};
-use tollbook_engine::Shard;
+use tollbook_admission::{Admission, CountMode, Losable, Snapshot};
 use tollbook_gateway::Gateway;
-use tollbook_jobs::{Drain, Drift, Opening, Openings, Sweep};
+use tollbook_jobs::{Drain, Drift, Opening, Openings, Recover, Sweep};
 use tollbook_ledger::units::SECOND;
 use tollbook_store::Journal;
 use tollbook_store_sql::SqliteStore;
@@ -28,7 +27,7 @@ use crate::admin::Admin;
 use crate::book::OpenBook;
 use crate::config::{Book, Setup};
 use crate::live::{Live, Pinned};
-use crate::{history, observe};
+use crate::{history, observe, recovery};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
@@ -113,7 +112,7 @@ impl Books {
             .with_context(|| format!("cannot make the folder {}", data_dir.display()))?;
         let store = async { SqliteStore::open(journal).await.context("cannot open the journal") };
         let (book, store) = tokio::try_join!(OpenBook::open(book, data_dir), store)?;
-        let now = book.shared().balances(Shard(0), &[]).await.context("the book does not answer")?.now;
+        let now = book.now().await.context("the book does not answer")?;
         let past = history::look_up(snapshot.catalog, &store, now / SECOND).await?;
         let openings = history::openings(&past.needed, &past.catalog, &store).await;
         let openings = openings.context("cannot read the journal")?;
@@ -151,17 +150,16 @@ impl Running {
         let books =
             Books::open((&setup.data_dir, &setup.journal), &setup.book, setup.snapshot, &metrics).await?;
         let Books { book, store, snapshot, openings } = books;
-        let shared = book.shared();
+        let losable = recovery::losable(&book, &store);
         let (snapshot, spool) = (Arc::new(snapshot), Some(setup.data_dir.as_path()));
-        let admission = Admission::open(shared, snapshot, Arc::clone(&metrics), setup.calls, spool)
-            .await
-            .context("cannot open the door")?;
+        let door = (snapshot, Arc::clone(&metrics), setup.calls);
+        let admission = recovery::door(&book, losable.clone(), door, spool).await?;
         let gateway = Gateway::new(setup.gateway, Arc::clone(&admission), Arc::clone(&metrics))
             .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
         let admin = operators.map(|(listener, key)| {
             (listener, Admin::new(Arc::clone(&admission), Arc::new(store.clone()), &key))
         });
-        let jobs = Jobs::new(&book, &store, &metrics);
+        let jobs = Jobs::new(&book, &store, &metrics, losable.map(|book| (book, Arc::clone(&admission))))?;
         let live = Live {
             gateway: Arc::clone(&gateway),
             admission: Arc::clone(&admission),
@@ -224,20 +222,36 @@ struct Jobs {
     drift: Drift,
     drain: Arc<Drain>,
     openings: Arc<Openings>,
+    /// Where the book can be lost.
+    recover: Option<Recover>,
 }
 
 impl Jobs {
-    fn new(book: &OpenBook, store: &SqliteStore, metrics: &Arc<Metrics>) -> Self {
+    fn new(
+        book: &OpenBook,
+        store: &SqliteStore,
+        metrics: &Arc<Metrics>,
+        losable: Option<(Losable, Arc<Admission>)>,
+    ) -> anyhow::Result<Self> {
         let engine = || book.shared();
         let journal = || Arc::new(store.clone()) as Arc<dyn Journal>;
         let metrics = || Arc::clone(metrics);
         let drain = Arc::new(Drain::new(engine(), journal(), metrics()));
-        Self {
+        let openings = Openings::new(engine(), journal(), Arc::clone(&drain), metrics());
+        let (openings, recover) = match losable {
+            Some((book, admission)) => {
+                let openings = openings.telling(Arc::clone(&book.lost));
+                (openings, Some(recovery::recover(book, admission, Arc::clone(&drain), metrics())?))
+            }
+            None => (openings, None),
+        };
+        Ok(Self {
             sweep: Sweep::new(engine(), metrics()),
             drift: Drift::new(engine(), metrics()),
-            openings: Arc::new(Openings::new(engine(), journal(), Arc::clone(&drain), metrics())),
+            openings: Arc::new(openings),
             drain,
-        }
+            recover,
+        })
     }
 
     /// Sweeps, drains, checks and opens until `stop` turns true; the last drain takes what has ended by then.
@@ -246,7 +260,12 @@ impl Jobs {
             self.sweep.run(stop.clone()),
             self.drift.run(stop.clone()),
             self.drain.run(stop.clone()),
-            self.openings.follow(lists, stop),
+            self.openings.follow(lists, stop.clone()),
+            async {
+                if let Some(recover) = &self.recover {
+                    recover.run(stop).await;
+                }
+            },
         );
     }
 }

@@ -47,6 +47,12 @@ impl SqliteStore {
         Ok(Self { writer: readers.clone(), readers, path: path.to_owned() })
     }
 
+    /// Changes what was written, as time would.
+    #[cfg(feature = "test-clock")]
+    pub async fn change(&self, statement: &'static str) -> Result<(), StoreError> {
+        sqlx::raw_sql(statement).execute(&self.writer).await.map(|_| ()).map_err(error::not_applied)
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -138,7 +138,12 @@ labels! {
     /// Trouble with the journal's store.
     StoreTrouble "trouble" { Away "away", Busy "busy", Refused "refused", Damaged "damaged" }
     /// A background job.
-    Job "task" { Sweep "sweep", Drain "drain", Drift "drift", Openings "openings" }
+    Job "task" {
+        Sweep "sweep", Drain "drain", Drift "drift", Openings "openings", Recovery "recovery", Vouchers "vouchers",
+        Beat "beat",
+    }
+    /// Why a shard was made whole.
+    Lost "lost" { First "first", Tail "tail", All "all" }
     /// Why a span was never seen by a collector.
     SpanLoss "loss" {
         QueueFull "queue_full", Refused "refused", Away "away", Shutdown "shutdown",

@@ -10,8 +10,8 @@ use prometheus_client::registry::Registry;
 use crate::kinds::{Bounds, Counts, Gauges, Times};
 use crate::labels::{
     Alarm, Anomaly, Away, ConnectionCut, Counted, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
-    LabelDoc, LabelSet, Loaded, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status, StoreTrouble,
-    Surface, UpstreamTrouble, Verb,
+    LabelDoc, LabelSet, Loaded, Lost, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status,
+    StoreTrouble, Surface, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
 
@@ -130,6 +130,18 @@ metrics! {
     Counts settle_spooled() "Outcomes written to the spool file";
     Gauges settle_spool_bytes() "Bytes in the spool file";
     Counts settle_retried() "Settles and releases the engine did not take and that are repeated";
+
+    // what a lost book is rebuilt from
+    Gauges voucher_count() "Calls whose bookings the gateway can restore, because the journal has not all of them yet";
+    Gauges voucher_bytes() "Memory for them, about";
+    Counts voucher_unkept() "Calls that found no room there: a loss of the book would lose their holds";
+    Counts voucher_restored() "Bookings restored after the book was lost";
+
+    Gauges recovery_gateways() "Gateways that share the book and live, this one included";
+    Gauges recovery_shards_lost() "Shards of the book that take no call until they are whole again";
+    Counts recovery_opened(Lost) "Shards this process has opened, by what they had lost";
+    Counts recovery_missing() "Gateways that lived when a shard was lost and did not restore their calls in time";
+    Counts recovery_unnamed() "Sums of the journal that no limit of this configuration names; they were left out";
 
     // usage
     Counts usage_llm_tokens(ModelLabel, Part) "llm_tokens charged to tenants";

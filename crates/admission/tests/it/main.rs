@@ -15,4 +15,5 @@ mod flaky;
 mod plans;
 mod settling;
 mod streaming;
+mod vouchers;
 mod world;

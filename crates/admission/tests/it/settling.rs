@@ -12,7 +12,7 @@ use tollbook_wire::Usage;
 use crate::flaky::Mood;
 use crate::world::{World, daily, requests};
 
-fn used(input: u64, output: u64) -> Outcome {
+pub(crate) fn used(input: u64, output: u64) -> Outcome {
     let usage = Usage {
         input,
         output,
@@ -24,7 +24,7 @@ fn used(input: u64, output: u64) -> Outcome {
     Outcome { usage: Some(usage), output_seen: true, ..Outcome::bare(Ending::Complete) }
 }
 
-fn limits() -> Vec<tollbook_policy::LimitDraft> {
+pub(crate) fn limits() -> Vec<tollbook_policy::LimitDraft> {
     vec![requests(100_000), daily(Measure::Tokens, 1_000_000_000)]
 }
 

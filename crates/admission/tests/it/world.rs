@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollbook_admission::{
-    Admission, Admitted, ApiKeyHash, Asking, Counting, Explanation, ModelPlan, Refused, Settings, Snapshot,
-    Target, Task,
+    Admission, Admitted, ApiKeyHash, Asking, Counting, Explanation, Losable, ModelPlan, Refused, Settings,
+    Snapshot, Target, Task,
 };
 use tollbook_engine::ledger::{LimitId, Micros};
-use tollbook_engine::{Cursor, Engine, JournalRecord};
+use tollbook_engine::{Cursor, Engine, JournalRecord, LostShards, Recovery};
 use tollbook_engine_memory::{Clock, MemoryEngine, Options};
 use tollbook_policy::{
     Catalog, Draft, Key, LimitDraft, Measure, MeterPair, PeriodKind, Pool, Project, Scope, Secret,
     ShapeDraft, Subject, Tenant,
 };
 use tollbook_pricing::{ModelFacts, PriceBook};
+use tollbook_store::Fleet;
 use tollbook_telemetry::Metrics;
 use tollbook_wire::{Dialect, Surface, Surfaces};
 
@@ -127,6 +128,27 @@ impl World {
         let (running, stopped) = (Arc::clone(&admission), stop.subscribe());
         let running = tokio::spawn(async move { running.run(stopped).await });
         Self { admission, engine, clock, metrics, stop, running }
+    }
+
+    /// A gateway over a book that can be lost.
+    pub(crate) async fn losable(
+        limits: Vec<LimitDraft>,
+        settings: Settings,
+        fleet: Arc<dyn Fleet>,
+    ) -> (Self, Arc<LostShards>) {
+        let clock = Arc::new(TestClock(AtomicU64::new(1_800_000_000_000_000)));
+        let options = Options { background: false, ..Options::on(Arc::clone(&clock) as Arc<dyn Clock>) };
+        let engine = Arc::new(Flaky::new(MemoryEngine::open(None, options).unwrap().engine));
+        let (metrics, lost) = (Arc::new(Metrics::new()), Arc::new(LostShards::default()));
+        let recovery = Arc::clone(&engine) as Arc<dyn Recovery>;
+        let book = Losable { engine: recovery, fleet, lost: Arc::clone(&lost) };
+        let snapshot = Arc::new(snapshot(limits, Model::default()));
+        let admission =
+            Admission::open_losable(book, snapshot, Arc::clone(&metrics), settings, None).await.unwrap();
+        let stop = tokio::sync::watch::Sender::new(false);
+        let (running, stopped) = (Arc::clone(&admission), stop.subscribe());
+        let running = tokio::spawn(async move { running.run(stopped).await });
+        (Self { admission, engine, clock, metrics, stop, running }, lost)
     }
 
     pub(crate) async fn admit(&self, stream: bool) -> Result<Admitted, Refused> {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tollbook_admission::{CountingBounds, Lives, Settings, SettleBounds};
+use tollbook_admission::{CountingBounds, Lives, Settings, SettleBounds, VoucherBounds};
 use tollbook_gateway as gateway;
 
 use super::clients;
@@ -267,6 +267,7 @@ pub(super) fn calls(mistakes: &mut Mistakes, given: &file::Calls) -> Settings {
         },
         deadline: given.decide_within.0,
         spool_max: given.spool_max.0,
+        vouchers: VoucherBounds { memory_max: given.vouchers_max.0, wait: given.lost_wait.0 },
         counting: CountingBounds {
             jobs_max: usize::try_from(given.count_jobs_max).unwrap_or(usize::MAX),
             bytes_max: usize::try_from(given.count_bytes_max.0).unwrap_or(usize::MAX),

@@ -36,7 +36,10 @@ impl Fleet {
         let redis = Plan::redis().aof().start();
         let shared = tempfile::tempdir().unwrap();
         let config = Config::new(&mock.url())
-            .set("/calls", json!({"door_life": "2s", "renewed_life": "2s", "renew_every": "150ms"}))
+            .set(
+                "/calls",
+                json!({"door_life": "2s", "renewed_life": "2s", "renew_every": "150ms", "lost_wait": "5s"}),
+            )
             .set("/journal", json!(shared.path().join("journal.sqlite")))
             .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "5s"}}));
         let config = tenants.iter().fold(config, |config, (id, limits)| config.simple_tenant(id, limits));

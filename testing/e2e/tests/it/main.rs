@@ -17,6 +17,7 @@ mod forecast;
 mod journal_export;
 mod kills;
 mod live;
+mod losses;
 mod sdk_and_provider;
 mod sdk_matrix;
 mod soak;

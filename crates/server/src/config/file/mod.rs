@@ -328,6 +328,10 @@ pub struct Calls {
     pub settle_queue_max: u32,
     /// Largest spool file; full, it closes hard limits.
     pub spool_max: Size,
+    /// With a shared book: memory for what its store may lose, until the journal has it.
+    pub vouchers_max: Size,
+    /// With a shared book: longest a call waits while its part of a lost store is made whole, before it is refused.
+    pub lost_wait: Span,
     /// Texts counted exactly at once, beside the calls; more are estimated.
     pub count_jobs_max: u32,
     /// Bytes of bodies counted exactly at once; those of a model with a `tokenizer` count ten times. More are estimated.
@@ -345,6 +349,8 @@ impl Default for Calls {
             settle_within: Span::from_secs(2),
             settle_queue_max: 16_384,
             spool_max: Size(256 << 20),
+            vouchers_max: Size(128 << 20),
+            lost_wait: Span::from_secs(1),
             count_jobs_max: 2,
             count_bytes_max: Size(16 << 20),
         }

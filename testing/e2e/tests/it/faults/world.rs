@@ -188,8 +188,8 @@ impl World {
         // A door life is longer than any fault, so that no call of a living gateway expires.
         let lives = if fault.short_lives { ["2s", "2s", "150ms"] } else { ["7s", "60s", "2s"] };
         let [door, renewed, every] = lives;
-        let calls =
-            json!({"decide_within": "2s", "door_life": door, "renewed_life": renewed, "renew_every": every});
+        let calls = json!({"decide_within": "2s", "lost_wait": "2s", "door_life": door, "renewed_life": renewed,
+                "renew_every": every});
         config = config.set("/calls", calls);
         let config =
             TENANTS.iter().fold(config, |config, tenant| config.simple_tenant(tenant, &limits(tenant)));

@@ -1,0 +1,252 @@
+//! What a gateway remembers for a book that can be lost.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tollbook_admission::{Admitted, Outcome, Refused, Settings, VoucherBounds, shard};
+use tollbook_engine::ledger::End;
+use tollbook_engine::{Loss, LostShards, RestoreCall, RestoredState, SEQ_END};
+use tollbook_policy::Measure;
+use tollbook_store::{
+    Answer, EntryKey, EpochCause, Fleet, GatewayId, Restored, Restorer, ShardEpoch, ShardSums, Side, Stage,
+    StoreError, StoreErrorKind,
+};
+
+use crate::settling::{limits, used};
+use crate::world::{World, daily, pool_daily};
+
+/// Where the journal's store has entries.
+#[derive(Default)]
+struct Places {
+    entries: Mutex<BTreeMap<EntryKey, i64>>,
+    away: Mutex<bool>,
+}
+
+fn no<'a, T: Send + 'a>() -> Answer<'a, T> {
+    Box::pin(ready(Err(StoreError::not_applied(StoreErrorKind::Away("a test".to_owned())))))
+}
+
+impl Fleet for Places {
+    fn beat(&self, _: GatewayId) -> Answer<'_, u32> {
+        no()
+    }
+    fn leave(&self, _: GatewayId) -> Answer<'_, ()> {
+        no()
+    }
+    fn epochs(&self) -> Answer<'_, Vec<ShardEpoch>> {
+        no()
+    }
+    fn first_epoch(&self, _: u8) -> Answer<'_, bool> {
+        no()
+    }
+    fn lease(&self, _: u8, _: GatewayId) -> Answer<'_, bool> {
+        no()
+    }
+    fn lease_end(&self, _: u8, _: GatewayId) -> Answer<'_, ()> {
+        no()
+    }
+    fn epoch_begin(&self, _: u8, _: GatewayId, _: u64, _: u64, _: EpochCause) -> Answer<'_, bool> {
+        no()
+    }
+    fn shard_sums(&self, _: u8, _: u64, _: u64) -> Answer<'_, Option<ShardSums>> {
+        no()
+    }
+    fn epoch_stage(&self, _: u8, _: u64, _: Stage) -> Answer<'_, bool> {
+        no()
+    }
+    fn report(&self, _: u8, _: u64, _: GatewayId, _: Restored) -> Answer<'_, ()> {
+        no()
+    }
+    fn restorers(&self, _: u8, _: u64) -> Answer<'_, Vec<Restorer>> {
+        no()
+    }
+    fn newest_end(&self, _: u8) -> Answer<'_, Option<u64>> {
+        no()
+    }
+    fn entry_places<'a>(&'a self, keys: &'a [EntryKey]) -> Answer<'a, Vec<Option<i64>>> {
+        if *self.away.lock().unwrap() {
+            return no();
+        }
+        let entries = self.entries.lock().unwrap();
+        let places = keys.iter().map(|key| entries.get(key).copied()).collect();
+        Box::pin(ready(Ok(places)))
+    }
+}
+
+impl Places {
+    /// The store takes every entry that the book has.
+    async fn drain(&self, world: &World) {
+        for record in world.journal().await {
+            let (reservation, attempt, seq) = (record.id, record.attempt, record.seq);
+            let mut entries = self.entries.lock().unwrap();
+            let place = i64::try_from(entries.len()).unwrap() + 1;
+            let key = EntryKey { reservation, side: Side::Tenant, attempt, seq, unbooked: false };
+            entries.entry(key).or_insert(place);
+        }
+    }
+}
+
+async fn start(limits: Vec<tollbook_policy::LimitDraft>) -> (World, Arc<LostShards>, Arc<Places>) {
+    let fleet = Arc::new(Places::default());
+    let (world, lost) =
+        World::losable(limits, Settings::default(), Arc::clone(&fleet) as Arc<dyn Fleet>).await;
+    (world, lost, fleet)
+}
+
+fn epoch(number: u64, cause: EpochCause, watermark: i64) -> ShardEpoch {
+    let shard = shard("acme").0;
+    ShardEpoch { shard, epoch: number, cause, stage: Stage::Restoring, watermark, age: Duration::ZERO }
+}
+
+async fn sent(world: &World) -> Admitted {
+    let mut admitted = world.admit(false).await.unwrap();
+    admitted.ticket.sending();
+    admitted
+}
+
+fn kept(world: &World) -> u64 {
+    world.admission.vouchers().unwrap().len()
+}
+
+fn restored(world: &World) -> Vec<RestoreCall> {
+    std::mem::take(&mut *world.engine.restored.lock().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn l08_a_call_is_remembered_until_the_journal_has_its_end() {
+    let (world, _, fleet) = start(limits()).await;
+    let vouchers = world.admission.vouchers().unwrap();
+    let (first, second) = (sent(&world).await, sent(&world).await);
+    assert_eq!(kept(&world), 2);
+    first.ticket.end(&used(10, 5));
+    assert_eq!((vouchers.ask().await, kept(&world)), (Ok(0), 2), "the journal has not its entry yet");
+    *fleet.away.lock().unwrap() = true;
+    assert!(vouchers.ask().await.is_err());
+    *fleet.away.lock().unwrap() = false;
+    fleet.drain(&world).await;
+    assert_eq!((vouchers.ask().await, kept(&world)), (Ok(1), 1));
+    // What never left the gateway gave everything back: there is nothing to remember.
+    second.ticket.end(&Outcome::never_sent());
+    drop(world.admit(false).await.unwrap());
+    assert_eq!(kept(&world), 0);
+    assert!(vouchers.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_sides_of_a_call_are_remembered() {
+    let (world, _, _) =
+        start(vec![daily(Measure::Tokens, 1_000_000), pool_daily(Measure::Tokens, 1_000_000)]).await;
+    let admitted = sent(&world).await;
+    assert_eq!(kept(&world), 2);
+    admitted.ticket.end(&used(10, 5));
+    assert_eq!(kept(&world), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_book_hears_of_calls_under_way_and_of_those_that_have_ended() {
+    let (world, _, fleet) = start(limits()).await;
+    let (live, at_the_door) = (sent(&world).await, world.admit(false).await.unwrap());
+    sent(&world).await.ticket.end(&used(10, 5));
+    fleet.drain(&world).await;
+    sent(&world).await.ticket.end(&used(20, 7));
+    sent(&world).await.ticket.end(&Outcome::upstream_error());
+    let told = world.admission.restore(&epoch(2, EpochCause::All, 1)).await.unwrap();
+    assert_eq!(told, Restored { held: 2, ended: 3, failed: 0 });
+    let mut calls = restored(&world);
+    calls.sort_by_key(|call| call.receipt.receipt.id);
+    assert!(matches!(calls[0].state, RestoredState::Held { sent: true }));
+    assert!(matches!(calls[1].state, RestoredState::Held { sent: false }));
+    let ended = |call: &RestoreCall| match &call.state {
+        RestoredState::Ended { how, posted, landed, entry, .. } => {
+            (*how, posted.clone(), *landed, entry.is_some())
+        }
+        RestoredState::Held { .. } => panic!("it has ended"),
+    };
+    // In the sums already; the book only remembers that it has ended.
+    assert_eq!(ended(&calls[2]), (End::Settled, None, 5, false));
+    assert_eq!(ended(&calls[3]), (End::Settled, Some(vec![1, 27]), 7, true));
+    assert_eq!(ended(&calls[4]), (End::Released, Some(vec![1, 0]), 0, true));
+    assert!(calls.iter().all(|call| call.asked.reserve.id == call.receipt.receipt.id));
+    // A lost tail is no loss of sums: what the journal has is told with its amounts.
+    world.admission.restore(&epoch(3, EpochCause::Tail, 0)).await.unwrap();
+    assert_eq!(
+        restored(&world)
+            .iter()
+            .filter(|call| matches!(&call.state, RestoredState::Ended { posted: None, .. }))
+            .count(),
+        0
+    );
+    assert_eq!(world.admission.vouchers().unwrap().restored(shard("acme")), 3);
+    drop((live, at_the_door));
+}
+
+/// A call whose hold has expired is the journal's: nobody holds it again.
+#[tokio::test(start_paused = true)]
+async fn l08_what_has_expired_is_not_held_again() {
+    let (world, _, fleet) = start(limits()).await;
+    let live = sent(&world).await;
+    let first = {
+        world.admission.restore(&epoch(2, EpochCause::All, 0)).await.unwrap();
+        restored(&world).remove(0)
+    };
+    let id = first.receipt.receipt.id;
+    let key = EntryKey { reservation: id, side: Side::Tenant, attempt: 0, seq: SEQ_END, unbooked: false };
+    fleet.entries.lock().unwrap().insert(key, 9);
+    let told = world.admission.restore(&epoch(3, EpochCause::All, 9)).await.unwrap();
+    assert_eq!(told, Restored::default());
+    drop(live);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_wait_while_the_shard_is_lost_and_until_its_calls_are_restored() {
+    let (world, lost, _) = start(limits()).await;
+    let (first, second) = (sent(&world).await, sent(&world).await);
+    *world.engine.lost.lock().unwrap() = Some((shard("acme"), Loss::All));
+    first.ticket.end(&used(10, 5));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(lost.list(), [shard("acme")], "it is told to who mends it");
+    assert!(world.admission.restore(&epoch(2, EpochCause::All, 0)).await.is_err(), "it is still lost");
+    *world.engine.lost.lock().unwrap() = None;
+    // The shard is open for others; this gateway has not restored its calls for it.
+    second.ticket.end(&used(10, 5));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(world.journal().await.is_empty(), "the book would not know them");
+    world.admission.restore(&epoch(2, EpochCause::All, 0)).await.unwrap();
+    assert!(restored(&world).iter().all(|call| matches!(call.state, RestoredState::Held { .. })));
+    world.until("both are settled", async || world.journal().await.len() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_a_moment_for_a_shard_that_is_being_opened() {
+    let (world, lost, _) = start(limits()).await;
+    *world.engine.lost.lock().unwrap() = Some((shard("acme"), Loss::All));
+    assert!(matches!(world.admit(false).await, Err(Refused::Away)), "nobody opens it");
+    let opened = async {
+        lost.next().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        *world.engine.lost.lock().unwrap() = None;
+        lost.whole(shard("acme"));
+    };
+    let (admitted, ()) = tokio::join!(world.admit(false), opened);
+    assert!(admitted.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_finds_no_room_is_counted_and_the_call_goes_on() {
+    let fleet = Arc::new(Places::default());
+    let vouchers = VoucherBounds { memory_max: 6_000, ..VoucherBounds::default() };
+    let settings = Settings { vouchers, ..Settings::default() };
+    let (world, _) = World::losable(limits(), settings, fleet as Arc<dyn Fleet>).await;
+    let mut calls = Vec::new();
+    while world.metrics.voucher_unkept.get(()) == 0 {
+        calls.push(sent(&world).await);
+        assert!(calls.len() < 100);
+    }
+    assert!(kept(&world) >= 1 && kept(&world) < u64::try_from(calls.len()).unwrap());
+    for call in calls.drain(..) {
+        call.ticket.end(&used(10, 5));
+    }
+    assert!(world.journal().await.len() > usize::try_from(kept(&world)).unwrap());
+}

@@ -1,0 +1,301 @@
+//! A lost shard is made whole again, whoever dies meanwhile.
+
+use proptest::prelude::*;
+use tollbook_store::{EpochCause, Fleet, Journal, Stage};
+use tollbook_telemetry::labels::Lost;
+
+use crate::losing::{Gateway, Losing, shard};
+
+/// Steps of gateways in turn until the shard is open and nobody finds it lost.
+async fn mended(world: &Losing, gateways: &[&Gateway]) {
+    for _ in 0..20 {
+        for gateway in gateways {
+            gateway.step().await;
+        }
+        let whole = gateways.iter().all(|gateway| gateway.lost.list().is_empty());
+        if whole && world.is_open() && world.row().await.is_some_and(|row| row.stage == Stage::Open) {
+            return;
+        }
+    }
+    panic!("the shard stays lost: {:?}", world.row().await);
+}
+
+async fn opened(world: &Losing, gateways: &[&Gateway]) {
+    gateways[0].meets_loss();
+    mended(world, gateways).await;
+}
+
+#[tokio::test]
+async fn the_first_use_of_a_shard_opens_it_at_once() {
+    let world = Losing::new().await;
+    let (one, two) = (world.gateway(1).await, world.gateway(2).await);
+    one.meets_loss();
+    assert!(one.step().await);
+    assert!(world.is_open() && one.lost.list().is_empty(), "one step is all it takes");
+    let row = world.row().await.unwrap();
+    assert_eq!((row.epoch, row.cause, row.stage), (1, EpochCause::First, Stage::Open));
+    two.meets_loss();
+    mended(&world, &[&two]).await;
+    assert_eq!(world.row().await.unwrap().epoch, 1, "the second finds it open");
+    assert_eq!(one.metrics.recovery_opened.get((Lost::First,)), 1);
+}
+
+#[tokio::test]
+async fn the_first_use_after_the_journal_has_calls_starts_from_its_sums() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 40);
+    world.drain().await;
+    world.server.flush();
+    world.pass("DELETE FROM shard_epoch").await;
+    // A new gateway, which knows nothing: SQL has no epoch, the store neither, the journal has calls.
+    let two = world.gateway(2).await;
+    world.pass("DELETE FROM gateway WHERE id = 1").await;
+    opened(&world, &[&two]).await;
+    assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (40, EpochCause::All));
+}
+
+#[tokio::test]
+async fn l08_what_is_lost_comes_back_from_the_journal_and_from_every_gateways_calls() {
+    let mut world = Losing::new().await;
+    let (one, two) = (world.gateway(1).await, world.gateway(2).await);
+    opened(&world, &[&one, &two]).await;
+    world.ends(&one, 100);
+    world.ends(&two, 20);
+    world.drain().await;
+    world.ends(&one, 3);
+    world.ends(&two, 4);
+    world.server.flush();
+    one.meets_loss();
+    assert!(one.step().await);
+    assert!(!world.is_open(), "the second has not restored");
+    mended(&world, &[&one, &two]).await;
+    assert_eq!((world.server.posted(), world.truth), (127, 127));
+    let row = world.row().await.unwrap();
+    assert_eq!((row.epoch, row.cause, row.watermark), (2, EpochCause::All, 2));
+    assert_eq!(one.metrics.recovery_opened.get((Lost::All,)), 1);
+    assert_eq!(one.metrics.recovery_missing.get(()), 0);
+}
+
+#[tokio::test]
+async fn a_lost_tail_clears_nothing_and_is_restored_by_those_who_know_it() {
+    let mut world = Losing::new().await;
+    let (one, two) = (world.gateway(1).await, world.gateway(2).await);
+    opened(&world, &[&one, &two]).await;
+    world.ends(&one, 100);
+    let before = world.server.kept();
+    world.ends(&two, 20);
+    world.server.back_to(before);
+    assert_eq!(world.server.posted(), 100);
+    two.meets_loss();
+    mended(&world, &[&two, &one]).await;
+    assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (120, EpochCause::Tail));
+}
+
+/// The journal knows what the server does not: then its sums are the truth.
+#[tokio::test]
+async fn a_server_older_than_the_journal_is_rebuilt_from_it() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 100);
+    let before = world.server.kept();
+    world.ends(&one, 20);
+    world.drain().await;
+    world.server.back_to(before);
+    opened(&world, &[&one]).await;
+    assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (120, EpochCause::All));
+}
+
+#[tokio::test]
+async fn a_restart_that_lost_nothing_changes_nothing() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 100);
+    world.server.restart();
+    opened(&world, &[&one]).await;
+    assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (100, EpochCause::Tail));
+}
+
+/// The leader dies after each of its steps; another goes on when its lease is over, and the sum is right.
+#[tokio::test]
+async fn a_leader_that_dies_at_any_step_is_followed_by_another() {
+    for loses_all in [true, false] {
+        let mut died = 0;
+        for steps in 0..if loses_all { 24 } else { 16 } {
+            let mut world = Losing::new().await;
+            let (one, two) = (world.gateway(1).await, world.gateway(2).await);
+            opened(&world, &[&one, &two]).await;
+            world.ends(&two, 100);
+            world.drain().await;
+            let before = world.server.kept();
+            world.ends(&two, 20);
+            if loses_all {
+                world.server.flush();
+            } else {
+                world.server.back_to(before);
+            }
+            one.steps.set(steps);
+            one.meets_loss();
+            while !one.steps.are_over() && !world.is_open() {
+                one.step().await;
+                two.step().await;
+            }
+            died += u32::from(one.steps.are_over());
+            world.leases_end().await;
+            world.pass("UPDATE shard_epoch SET begun_at = begun_at - 10001").await;
+            two.meets_loss();
+            for _ in 0..3 {
+                two.step().await;
+                world.pass("UPDATE shard_epoch SET begun_at = begun_at - 10001").await;
+            }
+            mended(&world, &[&two]).await;
+            assert_eq!(world.server.posted(), 120, "after {steps} steps");
+        }
+        assert!(died > 8, "the leader died at {died} steps");
+    }
+}
+
+#[tokio::test]
+async fn gateways_that_find_it_at_the_same_moment_rebuild_it_once() {
+    for _ in 0..10 {
+        let mut world = Losing::new().await;
+        let gateways = [world.gateway(1).await, world.gateway(2).await, world.gateway(3).await];
+        let all: Vec<&Gateway> = gateways.iter().collect();
+        opened(&world, &all).await;
+        for gateway in &gateways {
+            world.ends(gateway, 10);
+        }
+        world.drain().await;
+        for gateway in &gateways {
+            world.ends(gateway, 1);
+        }
+        world.server.flush();
+        gateways.iter().for_each(Gateway::meets_loss);
+        for _ in 0..8 {
+            tokio::join!(gateways[0].step(), gateways[1].step(), gateways[2].step());
+        }
+        mended(&world, &all).await;
+        assert_eq!((world.server.posted(), world.row().await.unwrap().epoch), (33, 2));
+        let opened: u64 = gateways.iter().map(|one| one.metrics.recovery_opened.get((Lost::All,))).sum();
+        assert_eq!(opened, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_comes_late_restores_what_nobody_else_knows() {
+    let mut world = Losing::new().await;
+    let (one, late) = (world.gateway(1).await, world.gateway(2).await);
+    opened(&world, &[&one, &late]).await;
+    world.ends(&late, 100);
+    world.server.flush();
+    one.meets_loss();
+    one.step().await;
+    one.step().await;
+    assert!(!world.is_open(), "it is awaited");
+    world.pass("UPDATE shard_epoch SET begun_at = begun_at - 10001").await;
+    mended(&world, &[&one]).await;
+    assert_eq!((world.server.posted(), one.metrics.recovery_missing.get(())), (0, 1));
+    late.hears(2);
+    assert!(late.step().await);
+    assert_eq!(world.server.posted(), 100);
+    let told = world.sql.restorers(shard().0, 2).await.unwrap();
+    assert!(told.iter().all(|one| one.restored.is_some()), "{told:?}");
+}
+
+#[tokio::test]
+async fn while_sql_is_away_the_shard_stays_closed_and_afterwards_it_goes_on() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 100);
+    world.server.flush();
+    one.meets_loss();
+    one.steps.set(0);
+    for _ in 0..3 {
+        assert!(!one.step().await);
+    }
+    assert!(!world.is_open());
+    assert_eq!(one.lost.list(), [shard()]);
+    one.steps.set(u64::MAX);
+    mended(&world, &[&one]).await;
+    assert_eq!(world.server.posted(), 100);
+}
+
+#[tokio::test]
+async fn a_loss_that_no_call_meets_is_found_by_looking() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 100);
+    world.server.flush();
+    // A gateway that has just started looks at once; others every two seconds.
+    let two = world.gateway(2).await;
+    two.step().await;
+    mended(&world, &[&one, &two]).await;
+    assert_eq!(world.server.posted(), 100);
+}
+
+#[tokio::test]
+async fn a_sum_that_no_limit_names_is_left_out_and_counted() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    let entry = world.ends(&one, 100);
+    world.drain().await;
+    let mut foreign = entry;
+    foreign.reservation.0 += 1_000;
+    foreign.posted[0].account.name += 1;
+    world.sql.append(&[foreign]).await.unwrap();
+    world.server.flush();
+    opened(&world, &[&one]).await;
+    assert_eq!((world.server.posted(), one.metrics.recovery_unnamed.get(())), (100, 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// Whatever was drained, lost, and lost again while it was rebuilt: the balance is what the calls posted.
+    #[test]
+    fn after_any_losses_the_quota_is_what_calls_posted(moves in proptest::collection::vec((0_u8..8, 1_i64..100), 1..24)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut world = Losing::new().await;
+            let gateways = [world.gateway(1).await, world.gateway(2).await];
+            let all: Vec<&Gateway> = gateways.iter().collect();
+            opened(&world, &all).await;
+            let mut kept = world.server.kept();
+            for (what, amount) in moves {
+                match what {
+                    0..=3 => {
+                        if !world.is_open() {
+                            opened(&world, &all).await;
+                        }
+                        let which = usize::try_from(amount % 2).unwrap();
+                        world.ends(&gateways[which], amount);
+                    }
+                    4 => world.drain().await,
+                    5 => {
+                        world.server.flush();
+                        gateways[0].meets_loss();
+                    }
+                    6 => {
+                        // Only what SQL knows to be newer makes an older copy of the same epoch a loss of all.
+                        if kept.epoch == world.server.kept().epoch {
+                            world.server.back_to(kept.clone());
+                            gateways[1].meets_loss();
+                        }
+                        kept = world.server.kept();
+                    }
+                    _ => {
+                        gateways[0].step().await;
+                    }
+                }
+            }
+            opened(&world, &all).await;
+            assert_eq!(world.server.posted(), world.truth);
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! A shared book, which its servers can lose, wired to what makes it whole again.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tollbook_admission::{Admission, Losable, Settings, Snapshot, VoucherError};
+use tollbook_engine::{LostShards, Shard};
+use tollbook_jobs::{Drain, JobError, Part, QuotaPeriods, Recover, RestoreAnswer};
+use tollbook_ledger::AccountId;
+use tollbook_store::ShardEpoch;
+use tollbook_store_sql::SqliteStore;
+use tollbook_telemetry::Metrics;
+
+use crate::book::OpenBook;
+
+/// What a book that can be lost needs, if it is one.
+pub(crate) fn losable(book: &OpenBook, store: &SqliteStore) -> Option<Losable> {
+    let engine = book.losable()?;
+    Some(Losable { engine, fleet: Arc::new(store.clone()), lost: Arc::new(LostShards::default()) })
+}
+
+/// Opens the door to either kind of book.
+pub(crate) async fn door(
+    book: &OpenBook,
+    losable: Option<Losable>,
+    (snapshot, metrics, settings): (Arc<Snapshot>, Arc<Metrics>, Settings),
+    spool: Option<&Path>,
+) -> anyhow::Result<Arc<Admission>> {
+    let opened = match losable {
+        Some(book) => Admission::open_losable(book, snapshot, metrics, settings, spool).await,
+        None => Admission::open(book.shared(), snapshot, metrics, settings, spool).await,
+    };
+    opened.context("cannot open the door")
+}
+
+/// The job that makes lost shards whole.
+pub(crate) fn recover(
+    book: Losable,
+    admission: Arc<Admission>,
+    drain: Arc<Drain>,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<Recover> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).ok().context("the system gives no randomness for the gateway's id")?;
+    let quotas = quotas(Arc::clone(&admission));
+    let here = (u64::from_le_bytes(seed), book.engine, book.fleet);
+    Ok(Recover::new(here, drain, Arc::new(Calls(admission)), quotas, book.lost, metrics))
+}
+
+/// Periods of quotas by the limits in force when they are asked for.
+fn quotas(admission: Arc<Admission>) -> QuotaPeriods {
+    Arc::new(move || {
+        let snapshot = admission.snapshot();
+        let named: BTreeMap<_, _> = (snapshot.catalog.quotas())
+            .map(|(name, measure, calendar)| (name, (measure, calendar.clone())))
+            .collect();
+        Box::new(move |account: AccountId, period| {
+            let (measure, calendar) = named.get(&account.name)?;
+            Some((*measure, calendar.current(period).1))
+        })
+    })
+}
+
+/// The calls of this gateway.
+struct Calls(Arc<Admission>);
+
+impl Part for Calls {
+    fn restored(&self, shard: Shard) -> u64 {
+        self.0.vouchers().map_or(u64::MAX, |vouchers| vouchers.restored(shard))
+    }
+
+    fn restore(&self, epoch: ShardEpoch) -> RestoreAnswer<'_> {
+        Box::pin(async move { self.0.restore(&epoch).await.map_err(job_error) })
+    }
+
+    fn forget(&self) -> Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + '_>> {
+        Box::pin(async move {
+            match self.0.vouchers() {
+                Some(vouchers) => vouchers.ask().await.map(|_| ()).map_err(JobError::from),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn lives(&self, gateways: u32) {
+        tracing::debug!(gateways, "gateways that share the book");
+    }
+}
+
+fn job_error(error: VoucherError) -> JobError {
+    match error {
+        VoucherError::Engine(error) => error.into(),
+        VoucherError::Store(error) => error.into(),
+    }
+}

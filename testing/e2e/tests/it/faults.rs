@@ -219,9 +219,9 @@ fn the_server_takes_no_writes() {
 
 /// Whoever is not counted there does not notice; the foreign value is still there afterwards.
 #[test]
-fn b213_an_account_is_not_ours() {
+fn b213_a_shard_is_not_ours() {
     test(Fault {
-        name: "wrong type in the key of an account",
+        name: "wrong type in the key of a shard",
         inject: World::victim_is_replaced,
         lasts: Duration::from_secs(2),
         heal: World::victim_is_given_back,

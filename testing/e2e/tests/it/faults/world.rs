@@ -38,7 +38,7 @@ pub(crate) const LLM_TOKENS_MAX: u64 = 1_500;
 pub(crate) const RATE_MAX: u64 = 20;
 pub(crate) const IN_FLIGHT_MAX: u64 = 2;
 const PLENTY: u64 = 1_000_000_000;
-/// `victim`: whose key is replaced where a fault is about one account.
+/// `victim`: whose shard's key is replaced where a fault is about that.
 pub(crate) const TENANTS: [&str; 6] = ["wide", "scarce", "metered", "rated", "narrow", "victim"];
 /// Who calls, by share.
 const CALLERS: [&str; 10] =
@@ -67,7 +67,7 @@ pub(crate) struct World {
     shared: TempDir,
     gone: Vec<Gone>,
     load: Arc<Load>,
-    /// The account's key of `victim`.
+    /// The key of the shard of `victim`, which keeps nobody else's accounts.
     victim: String,
 }
 
@@ -195,7 +195,7 @@ impl World {
             TENANTS.iter().fold(config, |config, tenant| config.simple_tenant(tenant, &limits(tenant)));
         let gateways: Vec<Gateway> = (0..GATEWAYS).map(|_| Gateway::start(&config)).collect();
         let load = Arc::new(Load::new(&gateways));
-        Self { mock, servers, gateways, shared, gone: Vec::new(), load, victim: String::new() }
+        Self { mock, servers, gateways, shared, gone: Vec::new(), load, victim: book_of("victim") }
     }
 
     pub(crate) fn gateway_is_killed(&mut self, index: usize) {
@@ -286,23 +286,6 @@ impl World {
         began.elapsed()
     }
 
-    /// The key that appears with the first call of `victim`, when both pools have theirs.
-    fn finds_the_victim(&mut self) {
-        let mut random = Random::new(2);
-        let mut known = Vec::new();
-        for tenant in [["wide"; 8].as_slice(), &["victim"]].concat() {
-            known = self.servers.keys("tb:*:a:*");
-            let script = json!({"answer": {"generate": {"output_llm_tokens": 1}}});
-            let job = Job { leaves: Leaves::AtTheEnd, script, ..self.load.job(tenant, &mut random) };
-            let outcome = self.load.call(0, &mut None, tenant, job);
-            assert_eq!(outcome.status, 200, "{outcome:?}\n{}", self.logs());
-        }
-        let mut new = self.servers.keys("tb:*:a:*");
-        new.retain(|key| !known.contains(key));
-        assert_eq!(new.len(), 1, "{new:?}");
-        self.victim = new.remove(0);
-    }
-
     /// The fault in the middle of the load. From when to when calls may be refused for it.
     fn trouble(&mut self, fault: &Fault) -> (u64, u64) {
         let load = Arc::clone(&self.load);
@@ -343,6 +326,13 @@ impl World {
     }
 }
 
+/// The key of the book of a tenant's shard.
+fn book_of(tenant: &str) -> String {
+    let mut crc = flate2::Crc::new();
+    crc.update(tenant.as_bytes());
+    format!("tb:{{{}}}:b", crc.sum() % 256)
+}
+
 fn limits(tenant: &str) -> Value {
     let (requests, llm_tokens) = match tenant {
         "scarce" => (REQUESTS_MAX, PLENTY),
@@ -368,7 +358,6 @@ fn limits(tenant: &str) -> Value {
 /// Runs one fault on a stage of its own.
 pub(crate) fn play(fault: Fault, random: &mut Random) -> Story {
     let mut world = World::start(&fault);
-    world.finds_the_victim();
     let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.number()).collect();
     let load = Arc::clone(&world.load);
     let trouble = std::thread::scope(|scope| {

@@ -22,6 +22,14 @@ pub(crate) fn money(nano: i128) -> String {
     format!("{sign}{whole}.{kept:0<2}")
 }
 
+/// Nano-currency as an exact decimal without trailing zeros, for programs.
+pub(crate) fn exact(nano: i128) -> String {
+    let (whole, fraction) = (nano.unsigned_abs() / 1_000_000_000, nano.unsigned_abs() % 1_000_000_000);
+    let text = format!("{whole}.{fraction:09}");
+    let sign = if nano < 0 { "-" } else { "" };
+    format!("{sign}{}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,6 +39,9 @@ mod tests {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(-1_234_567), "-1,234,567");
+        assert_eq!(exact(0), "0");
+        assert_eq!(exact(-1_500_000_000), "-1.5");
+        assert_eq!(exact(100_000_000_000), "100");
         assert_eq!(money(0), "0.00");
         assert_eq!(money(1_500_000_000), "1.50");
         assert_eq!(money(-1), "-0.000000001");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -52,8 +52,17 @@ pub enum Command {
         #[command(subcommand)]
         command: Journal,
     },
+    /// Tell what calls were charged, by tenant, project, key, model and day
+    Report(Report),
+    /// Make a configuration of another gateway's files
+    Import {
+        #[command(subcommand)]
+        command: Import,
+    },
     /// Replay a trace of calls against a limit, before it is in force
     Simulate(Simulate),
+    /// Print what a shell needs to complete this program's commands and options
+    Completions(Completions),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Print every metric that the gateway exports, as JSON
@@ -250,6 +259,162 @@ pub struct JournalExport {
     /// Print a summary as JSON
     #[arg(long, requires = "output")]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sums of the journal's entries: corrections and adjustments are in them, unbooked entries are not. A
+call counts for the day it was admitted on, in UTC. The gateway may be running; what ended in the
+last seconds may not be there yet.
+
+A table shows some parts of the usage, CSV and JSON all: input contains cached, cache_write,
+image_input and audio_input, output contains reasoning and audio_output. cost is exact.
+Daily totals answer day, tenant, model and pool; the other columns read every entry since --from.
+
+TIME is 2026-03-01 or so long ago: 7d. Both days are included.
+
+Examples:
+  tollbook report -c tollbook.yaml --from 7d
+  tollbook report -c tollbook.yaml --by day,tenant,key,model --from 2026-03-01 --to 2026-03-31 --csv
+
+Exit codes:
+  0  it is printed, also if no call is in it
+  1  it failed while running: no journal, an output that cannot be written
+  2  the command line or the configuration is wrong")]
+pub struct Report {
+    /// The configuration file, YAML or JSON; its `data_dir` holds the journal
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// The columns that rows are made by, joined by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [By::Tenant, By::Model])]
+    pub by: Vec<By>,
+    /// Calls admitted on this day or later
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub from: Option<Moment>,
+    /// Calls admitted on this day or before
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub to: Option<Moment>,
+    /// Calls of this tenant
+    #[arg(long, value_name = "ID")]
+    pub tenant: Option<String>,
+    /// Calls of this model, as the configuration names it
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Print CSV
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where to write, compressed if the name ends in .gz; the standard output if absent
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// A column that rows are made by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum By {
+    Day,
+    Tenant,
+    Project,
+    Key,
+    Service,
+    User,
+    Model,
+    Pool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Import {
+    /// Make models with prices of LiteLLM's public price table
+    LitellmPrices(ImportPrices),
+    /// Make a whole configuration of a LiteLLM proxy's
+    LitellmConfig(ImportConfig),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+FILE is model_prices_and_context_window.json; - is the standard input. Prices are read from their
+text, exactly, and written per million llm_tokens: 1.5e-07 is 0.15. What is printed is the models:
+part of a configuration; upstream is LiteLLM's name of the provider unless --upstream names yours.
+
+What has no place in a price is told on the standard error: prices per image, second or page, of
+batches, service tiers that are no one multiple of the standard prices. Models without a price per
+llm_token are left out. A mistake in a price stops the import, and nothing is printed.
+
+Examples:
+  tollbook import litellm-prices prices.json --only 'gpt-4o*' --only o3 > models.yaml
+  tollbook import litellm-prices prices.json --only 'azure/*' --upstream azure-eu --json
+
+Exit codes:
+  0  it is printed
+  1  no model is left, or the output cannot be written
+  2  the command line or the file is wrong; the place is named")]
+pub struct ImportPrices {
+    /// The price table, JSON
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Models whose names match; * stands for any characters, ? for one; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub only: Vec<String>,
+    /// The upstream that serves them
+    #[arg(long, value_name = "NAME")]
+    pub upstream: Option<String>,
+    /// Where to write; the standard output if absent
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write JSON: the models, what was left out, and notes
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+FILE is the config.yaml of a LiteLLM proxy; - is the standard input. What is printed is a whole
+configuration that tollbook check accepts. What is not carried over is told on the standard error,
+with line, column and reason.
+
+Keys are never copied: os.environ/NAME becomes ${NAME}, and for a key that stands in the file a
+variable is named. LiteLLM's own keys, teams and budgets are in its database: a tenant without keys
+stands in their place. Of several deployments of a model the first is taken.
+
+Example:
+  tollbook import litellm-config config.yaml --prices prices.json -o tollbook.yaml
+  tollbook check -c tollbook.yaml
+
+Exit codes:
+  0  it is printed
+  1  no model is left, or the output cannot be written
+  2  the command line or a file is wrong; the place is named")]
+pub struct ImportConfig {
+    /// The configuration of a LiteLLM proxy, YAML
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// LiteLLM's price table, for models that have no price in FILE
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
+    /// Where to write; the standard output if absent
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollbook completions bash > /usr/share/bash-completion/completions/tollbook
+  tollbook completions zsh > ~/.zfunc/_tollbook      (with fpath+=~/.zfunc before compinit)
+  tollbook completions fish > ~/.config/fish/completions/tollbook.fish")]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// A time, as the command line gives it.

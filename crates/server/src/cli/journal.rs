@@ -4,14 +4,11 @@
 //! out is counted. A file appears whole or not at all, a pipe gets lines as they are read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tollbook_ledger::Micros;
@@ -21,6 +18,7 @@ use tollbook_store::{Call, Calls, Name, Span};
 use tollbook_store_sql::SqliteStore;
 
 use super::args::{JournalExport, Moment};
+use super::output::{Whole, cannot_write};
 use super::{Console, Failure, environment};
 use crate::config;
 use crate::text::grouped;
@@ -55,17 +53,8 @@ pub(super) fn export(args: &JournalExport, console: &mut Console<'_>) -> Result<
     Ok(())
 }
 
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
-}
-
 /// The times of admission that are asked for.
 fn span(args: &JournalExport) -> Result<Span, Failure> {
-    let now = now();
-    let at = |moment: Moment| match moment {
-        Moment::At(micros) => micros,
-        Moment::Ago(time) => now.saturating_sub(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
-    };
     let span = Span { from: args.since.map_or(0, at), to: args.until.map_or(u64::MAX, at) };
     if span.from >= span.to {
         return Err(Failure::Usage("tollbook journal export: --since must be before --until".to_owned()));
@@ -73,10 +62,28 @@ fn span(args: &JournalExport) -> Result<Span, Failure> {
     Ok(span)
 }
 
+/// Microseconds since 1970.
+pub(super) fn at(moment: Moment) -> Micros {
+    match moment {
+        Moment::At(micros) => micros,
+        Moment::Ago(time) => now().saturating_sub(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "a time ago counts from the wall clock, as the journal does")]
 fn now() -> Micros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A journal, to read it.
+pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {
+    if !path.exists() {
+        let what = "there is no journal at";
+        return Err(Failure::Run(anyhow!("{what} {}; a gateway makes it at its start", path.display())));
+    }
+    let store = SqliteStore::open_to_read(path).await;
+    Ok(store.with_context(|| format!("cannot open the journal {}", path.display()))?)
 }
 
 /// What is asked for, and what was found so far.
@@ -96,12 +103,7 @@ impl Export {
 
     /// Writes every call; the header comes with the first.
     async fn read(&mut self, path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
-        if !path.exists() {
-            let what = "there is no journal at";
-            return Err(Failure::Run(anyhow!("{what} {}; a gateway makes it at its start", path.display())));
-        }
-        let store = SqliteStore::open_to_read(path).await;
-        let store = store.with_context(|| format!("cannot open the journal {}", path.display()))?;
+        let store = open(path).await?;
         let written = self.write(&store, out).await;
         self.progress.clear();
         store.close().await;
@@ -266,80 +268,6 @@ fn seconds(micros: Micros) -> String {
 fn moment(at: Micros) -> String {
     let second = i64::try_from(at / SECOND).ok().and_then(|second| Timestamp::from_second(second).ok());
     second.map(|second| second.to_string()).unwrap_or_default()
-}
-
-/// A file under another name until it is whole. What is no regular file, as a pipe, is written in place.
-struct Whole {
-    out: Sink,
-    /// Where it is, and where it belongs.
-    beside: Option<(PathBuf, PathBuf)>,
-}
-
-enum Sink {
-    Plain(BufWriter<File>),
-    Gzip(GzEncoder<BufWriter<File>>),
-}
-
-impl Whole {
-    fn new(path: &Path) -> io::Result<Self> {
-        let in_place = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-        let beside = (!in_place).then(|| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".new");
-            (PathBuf::from(name), path.to_owned())
-        });
-        let file = match &beside {
-            Some((beside, _)) => File::create(beside)?,
-            None => File::options().write(true).open(path)?,
-        };
-        let file = BufWriter::new(file);
-        let is_gzip = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
-        let out = if is_gzip {
-            Sink::Gzip(GzEncoder::new(file, Compression::default()))
-        } else {
-            Sink::Plain(file)
-        };
-        Ok(Self { out, beside })
-    }
-
-    fn keep(mut self) -> io::Result<()> {
-        match &mut self.out {
-            Sink::Plain(file) => file.flush()?,
-            Sink::Gzip(file) => {
-                file.try_finish()?;
-                file.get_mut().flush()?;
-            }
-        }
-        if let Some((beside, path)) = &self.beside {
-            std::fs::rename(beside, path)?;
-        }
-        self.beside = None;
-        Ok(())
-    }
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        if let Some((beside, _)) = &self.beside {
-            let _ = std::fs::remove_file(beside);
-        }
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(file) => file.write(bytes),
-            Self::Gzip(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(file) => file.flush(),
-            Self::Gzip(file) => file.flush(),
-        }
-    }
 }
 
 /// How far it is, drawn in one line of a terminal once it takes long.

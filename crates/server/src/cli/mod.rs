@@ -8,8 +8,11 @@ mod check;
 mod demo;
 mod doctor;
 mod explain;
+mod import;
 mod journal;
 mod keys;
+mod output;
+mod report;
 mod serve;
 mod simulate;
 
@@ -17,11 +20,11 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use tollbook_telemetry::{LabelDoc, MetricDoc, MetricKind, Metrics};
 
 pub use args::Cli;
-use args::{Command, Journal, Keys};
+use args::{Command, Import, Journal, Keys, Shell};
 
 use crate::{config, errors};
 
@@ -96,15 +99,32 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Check(args) => check::run(&args, console),
         Command::Doctor(args) => doctor::run(&args, console),
         Command::Keys { command: Keys::New(args) } => keys::new(&args, console),
+        Command::Completions(args) => completions(args.shell, console),
         Command::Schema => json(console, &config::schema()),
         Command::Serve(args) => serve::run(&args, console),
         Command::Demo(args) => demo::run(&args, console),
         Command::Explain(args) => explain::run(&args, console),
         Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
+        Command::Report(args) => report::run(&args, console),
+        Command::Import { command: Import::LitellmPrices(args) } => import::prices(&args, console),
+        Command::Import { command: Import::LitellmConfig(args) } => import::config(&args, console),
         Command::Simulate(args) => simulate::run(&args, console),
         Command::MetricsList => json(console, &metrics()),
         Command::ErrorsList => json(console, &errors::list()),
     }
+}
+
+fn completions(shell: Shell, console: &mut Console<'_>) -> Result<(), Failure> {
+    let shell = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    // Into memory first: the generator panics where its output cannot be written.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tollbook", &mut script);
+    console.out.write_all(&script)?;
+    Ok(())
 }
 
 fn metrics() -> serde_json::Value {

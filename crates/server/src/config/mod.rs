@@ -10,7 +10,7 @@ pub mod file;
 mod limits;
 mod mistakes;
 mod models;
-mod node;
+pub(crate) mod node;
 mod problem;
 mod read;
 mod setup;

@@ -19,48 +19,48 @@ pub const DEPTH_MAX: usize = 32;
 
 /// One part of the file.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) kind: Kind,
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Field>),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Scalar {
-    pub(super) text: String,
+pub(crate) struct Scalar {
+    pub(crate) text: String,
     /// Written without quotes, so it may be null.
-    pub(super) plain: bool,
+    pub(crate) plain: bool,
     /// The text before environment variables were put in; shown in messages in place of their values.
-    pub(super) written: Option<String>,
+    pub(crate) written: Option<String>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Field {
-    pub(super) name: String,
-    pub(super) place: Place,
-    pub(super) value: Node,
+pub(crate) struct Field {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) value: Node,
 }
 
 impl Scalar {
-    pub(super) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         self.plain && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
 
     /// What a message may show.
-    pub(super) fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         self.written.as_deref().unwrap_or(&self.text)
     }
 }
 
 impl Node {
     /// The part that `path` names, or the deepest that exists on the way to it.
-    pub(super) fn locate(&self, path: &str) -> Place {
+    pub(crate) fn locate(&self, path: &str) -> Place {
         let mut node = self;
         let mut place = self.place;
         for step in steps(path) {
@@ -92,9 +92,24 @@ fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
     })
 }
 
+/// What a field means that an object gives twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repeats {
+    /// A mistake.
+    Refused,
+    /// All of them are kept; whoever reads the object chooses.
+    Kept,
+}
+
 /// Reads a whole file. `None` stands for an empty one.
-pub(super) fn parse(text: &str) -> Result<Option<Node>, Problem> {
-    let mut reader = Reader { parser: Parser::new_from_str(text), anchors: BTreeMap::new(), nodes: 0 };
+pub(crate) fn parse(text: &str) -> Result<Option<Node>, Problem> {
+    parse_with(text, Repeats::Refused)
+}
+
+/// The same, of a file that others write.
+pub(crate) fn parse_with(text: &str, repeats: Repeats) -> Result<Option<Node>, Problem> {
+    let mut reader =
+        Reader { parser: Parser::new_from_str(text), anchors: BTreeMap::new(), nodes: 0, repeats };
     let mut root = None;
     loop {
         let (event, span) = reader.next()?;
@@ -113,6 +128,7 @@ struct Reader<'a> {
     parser: Parser<'a, granit_parser::StrInput<'a>>,
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
+    repeats: Repeats,
 }
 
 impl<'a> Reader<'a> {
@@ -173,7 +189,8 @@ impl<'a> Reader<'a> {
                 (Event::Scalar(name, ..), span) => (name.into_owned(), place(&span)),
                 (_, span) => return Err(mistake(place(&span), "a field's name must be a plain text", "")),
             };
-            if let Some(first) = fields.iter().find(|field| field.name == name) {
+            let refused = self.repeats == Repeats::Refused;
+            if let Some(first) = fields.iter().find(|field| refused && field.name == name) {
                 let help = format!("it was given on line {} already", first.place.line);
                 return Err(mistake(at, format!("`{name}` is given twice"), help));
             }

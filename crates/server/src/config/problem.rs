@@ -43,7 +43,7 @@ pub const PROBLEMS_MAX: usize = 50;
 
 impl Report {
     /// Sorts, removes repeats and cuts to [`PROBLEMS_MAX`].
-    pub(super) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
+    pub(crate) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup();
         let more = problems.len() > PROBLEMS_MAX;

@@ -16,25 +16,25 @@ use tollbook_store::{Entry, EntryBody, Figures, Journal, Name, Origin, Side, Usa
 use tollbook_store_sql::SqliteStore;
 
 /// 2026-03-01 12:00 UTC.
-const NOON: u64 = 1_772_366_400 * SECOND;
+pub(crate) const NOON: u64 = 1_772_366_400 * SECOND;
 const HEADER: &str = "arrival_s,input_tokens,output_tokens,key,tenant,model,ended_s,figures";
 
-fn tollbook(arguments: &[&str]) -> Output {
+pub(crate) fn tollbook(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tollbook")).args(arguments).env_clear().output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 /// A folder with a configuration whose variables are not set, and a journal of these entries.
-struct World {
+pub(crate) struct World {
     folder: TempDir,
-    config: String,
+    pub(crate) config: String,
 }
 
 impl World {
-    fn new(entries: &[Entry]) -> Self {
+    pub(crate) fn new(entries: &[Entry]) -> Self {
         let world = Self::without_journal();
         fs::create_dir(world.file("data")).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -48,7 +48,7 @@ impl World {
         world
     }
 
-    fn without_journal() -> Self {
+    pub(crate) fn without_journal() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("t.yaml");
         let rest =
@@ -58,7 +58,7 @@ impl World {
         Self { folder, config }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-fn call(id: u128, second: u64) -> Entry {
+pub(crate) fn call(id: u128, second: u64) -> Entry {
     Entry {
         reservation: ReservationId(id),
         attempt: 0,
@@ -99,7 +99,7 @@ fn call(id: u128, second: u64) -> Entry {
 }
 
 /// Every kind of call, six of them with usage.
-fn mixed() -> Vec<Entry> {
+pub(crate) fn mixed() -> Vec<Entry> {
     let with = |entry: Entry, change: &dyn Fn(&mut Entry)| {
         let mut entry = entry;
         change(&mut entry);

@@ -124,3 +124,35 @@ fn the_schema_is_printed() {
     assert_eq!(printed, tollbook::config::schema());
     assert!(Path::new(EXAMPLE).exists());
 }
+
+/// What bash offers after a line, its script read as a shell reads it.
+fn offered(words: &str) -> Vec<String> {
+    let script = tollbook(&["completions", "bash"]);
+    assert_eq!(script.status.code(), Some(0), "{}", text(&script.stderr));
+    let count = words.split(' ').count();
+    let ask = format!(
+        "{}\nCOMP_WORDS=({words} \"\"); COMP_CWORD={count}; _tollbook tollbook \"\" \"\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        text(&script.stdout)
+    );
+    let output = Command::new("bash").args(["--norc", "-c", &ask]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    let commands = offered("tollbook");
+    for command in ["serve", "check", "import", "journal", "simulate", "completions"] {
+        assert!(commands.iter().any(|offer| offer == command), "{command}: {commands:?}");
+    }
+    let kinds = offered("tollbook import");
+    assert!(kinds.iter().any(|offer| offer == "litellm-config"), "{kinds:?}");
+    for shell in ["zsh", "fish"] {
+        let script = tollbook(&["completions", shell]);
+        assert_eq!(script.status.code(), Some(0));
+        for word in ["litellm-prices", "addr-file", "metrics-list"] {
+            assert!(text(&script.stdout).contains(word), "{shell}: {word}");
+        }
+    }
+    assert_eq!(tollbook(&["completions", "cmd"]).status.code(), Some(2));
+}

@@ -20,6 +20,7 @@ mod doors;
 mod edge;
 mod ending;
 /// The engine that admission's own tests take away.
+#[allow(dead_code, reason = "not every mood is needed here")]
 #[path = "../../../admission/tests/it/flaky.rs"]
 mod flaky;
 mod free;

@@ -32,6 +32,7 @@ const CALM: Fault = Fault {
     heal: |_| {},
     refuses: &[],
     short_lives: false,
+    forgets_rates: false,
 };
 
 fn test(fault: Fault) {
@@ -226,6 +227,47 @@ fn b213_a_shard_is_not_ours() {
         lasts: Duration::from_secs(2),
         heal: World::victim_is_given_back,
         refuses: &["victim"],
+        ..CALM
+    });
+}
+
+/// The gateways notice, and set it up again from the journal and from the calls they know.
+#[test]
+fn b203_everything_is_flushed() {
+    test(Fault {
+        name: "FLUSHALL",
+        inject: |world| told(world.servers.one(), &["FLUSHALL"]),
+        refuses: ALL,
+        forgets_rates: true,
+        ..CALM
+    });
+}
+
+#[test]
+fn the_server_comes_back_empty() {
+    test(Fault {
+        name: "kill -9 of the server, restart without persistence",
+        place: Place::Volatile,
+        inject: |world| world.servers.one_mut().kill(),
+        lasts: Duration::from_secs(1),
+        heal: |world| world.servers.one_mut().start_again(),
+        refuses: ALL,
+        forgets_rates: true,
+        ..CALM
+    });
+}
+
+/// The new primary lacks the last half second.
+#[test]
+fn another_server_becomes_primary_and_lacks_the_tail() {
+    test(Fault {
+        name: "failover by Sentinel, the replica lacks 0.5 s of writes",
+        place: Place::Sentinels,
+        inject: |world| world.servers.replica_hears_nothing(),
+        lasts: Duration::from_millis(500),
+        heal: |world| world.servers.primary_dies(),
+        refuses: ALL,
+        forgets_rates: true,
         ..CALM
     });
 }

@@ -12,6 +12,8 @@ pub(crate) enum Place {
     Durable,
     /// The same behind a wire.
     Wired,
+    /// One server that keeps nothing.
+    Volatile,
     Sentinels,
     Cluster,
 }
@@ -31,8 +33,9 @@ impl Servers {
     pub(crate) fn start(place: Place) -> Self {
         let mut all = Self { wire: None, single: None, sentinels: None, cluster: None, holding: None };
         match place {
-            Place::Durable | Place::Wired => {
-                let server = Plan::redis().aof().line("lua-time-limit 100").start();
+            Place::Durable | Place::Wired | Place::Volatile => {
+                let plan = if place == Place::Volatile { Plan::redis() } else { Plan::redis().aof() };
+                let server = plan.line("lua-time-limit 100").start();
                 all.wire = (place == Place::Wired).then(|| Proxy::to(server.addr()));
                 all.single = Some(server);
             }
@@ -146,6 +149,25 @@ impl Servers {
         for words in [&["REPLICAOF", "127.0.0.1", &port][..], &["CLIENT", "UNPAUSE"]] {
             assert!(!data[old].ask(words).is_error(), "{words:?}");
         }
+    }
+
+    /// The primary sends its replica nothing from now on.
+    pub(crate) fn replica_hears_nothing(&mut self) {
+        let sentinels = self.sentinels.as_mut().expect("sentinels");
+        let primary = sentinels.primary();
+        let primary = &sentinels.data()[primary];
+        for words in
+            [&["ACL", "SETUSER", "default", "-psync", "-sync"][..], &["CLIENT", "KILL", "TYPE", "replica"]]
+        {
+            assert!(!primary.ask(words).is_error(), "{words:?}");
+        }
+    }
+
+    /// The replica takes its place, with what it has.
+    pub(crate) fn primary_dies(&mut self) {
+        let sentinels = self.sentinels.as_mut().expect("sentinels");
+        let old = sentinels.primary_dies();
+        sentinels.data()[old].start_again();
     }
 
     /// Moves every slot that has keys of ours to the next node, one after the other.

@@ -56,6 +56,8 @@ pub(crate) struct Fault {
     pub(crate) refuses: &'static [&'static str],
     /// Lives are short, so that what a killed gateway held is free soon.
     pub(crate) short_lives: bool,
+    /// Data are lost: rates know of the calls that were restored, and of no others.
+    pub(crate) forgets_rates: bool,
 }
 
 /// The stage of one fault.

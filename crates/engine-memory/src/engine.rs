@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tollbook_engine::{
     AdjustCall, Answer, Balance, Cursor, Drift, DueHold, Engine, EngineError, ErrorKind, ExpireCall,
     Inspection, JournalRecord, ProgressCall, RebookCall, ReleaseCall, RenewCall, Repair, Reply, ReserveCall,
-    RestoreCall, SettleCall, Shard, Verdict,
+    RestoreCall, SettleCall, Shard, Survey, Verdict,
 };
 use tollbook_ledger::{AccountId, Expired, Leg, Micros, Renewed, Settled};
 
@@ -22,6 +22,7 @@ use crate::open::{Opened, open};
 use crate::options::{Durability, Options};
 use crate::shard::{EPOCH, ShardState, damaged};
 use crate::stats::Stats;
+use crate::survey::survey;
 
 /// Keeps the book in this process.
 ///
@@ -398,6 +399,10 @@ impl Engine for MemoryEngine {
 
     fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String> {
         self.on(shard, |state, now| Ok(state.inspect(now, what)))
+    }
+
+    fn survey(&self, shard: Shard, max: usize) -> Answer<'_, Survey> {
+        self.on(shard, |state, now| Ok(survey(&state.book, now, max)))
     }
 
     fn drift(&self, shard: Shard, cursor: u64, max: usize) -> Answer<'_, Drift> {

@@ -19,6 +19,7 @@ mod open;
 mod options;
 mod shard;
 mod stats;
+mod survey;
 mod wire;
 
 pub use clock::{Clock, SystemClock};

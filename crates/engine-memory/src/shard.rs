@@ -486,7 +486,7 @@ fn due_hold(book: &Book, shard: Shard, due: ledger::Due) -> DueHold {
     DueHold { claim, subjects: book.subjects(due.id, due.attempt) }
 }
 
-fn balance_of(balance: ledger::Balance) -> Balance {
+pub(crate) fn balance_of(balance: ledger::Balance) -> Balance {
     Balance {
         account: balance.account,
         measure: balance.measure,

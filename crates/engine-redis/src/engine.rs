@@ -15,7 +15,7 @@ use tollbook_engine::ledger::{
 use tollbook_engine::{
     AdjustCall, Answer, Balance, Claim, Cursor, Drift, DueHold, ENTRY_MAX, Engine, EngineError, ErrorKind,
     ExpireCall, Inspection, JournalRecord, Loss, ProgressCall, RebookCall, Receipt, ReleaseCall, RenewCall,
-    Repair, Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Verdict,
+    Repair, Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Survey, Verdict,
 };
 
 use crate::keys::{self, ACCOUNT_BYTES, Keys};
@@ -97,7 +97,12 @@ impl RedisEngine {
         Keys::of(&self.prefix, shard)
     }
 
-    async fn call(&self, script: &Script, keys: &Keys, args: Vec<Vec<u8>>) -> Result<Said, EngineError> {
+    pub(crate) async fn call(
+        &self,
+        script: &Script,
+        keys: &Keys,
+        args: Vec<Vec<u8>>,
+    ) -> Result<Said, EngineError> {
         self.call_as(Guard::Whole, script, keys, args).await
     }
 
@@ -306,7 +311,7 @@ impl RedisEngine {
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
-    async fn balances_call(
+    pub(crate) async fn balances_call(
         &self,
         shard: Shard,
         accounts: &[AccountId],
@@ -756,6 +761,10 @@ impl Engine for RedisEngine {
 
     fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String> {
         self.on(self.inspect_call(shard, what))
+    }
+
+    fn survey(&self, shard: Shard, max: usize) -> Answer<'_, Survey> {
+        self.on(crate::survey::survey(self, shard, max))
     }
 
     fn drift(&self, shard: Shard, cursor: u64, max: usize) -> Answer<'_, Drift> {

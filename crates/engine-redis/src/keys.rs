@@ -83,6 +83,15 @@ pub(crate) fn estimator(id: EstimatorId) -> [u8; 8] {
     id.0.to_be_bytes()
 }
 
+pub(crate) fn estimator_id(bytes: &[u8]) -> Option<EstimatorId> {
+    Some(EstimatorId(u64::from_be_bytes(bytes.try_into().ok()?)))
+}
+
+/// An estimator's field.
+pub(crate) fn estimator_of(field: &[u8]) -> Option<EstimatorId> {
+    estimator_id(field.strip_prefix(&[ESTIMATOR])?)
+}
+
 /// An id and its attempt.
 pub(crate) fn claim(id: u128, attempt: Attempt) -> Vec<u8> {
     let mut claim = id.to_be_bytes().to_vec();

@@ -18,6 +18,7 @@ mod recovery;
 mod reply;
 mod rows;
 mod script;
+mod survey;
 
 pub use doctor::{Finding, Health};
 #[cfg(feature = "test-clock")]

@@ -96,14 +96,15 @@ impl Items {
         Ok(all)
     }
 
-    pub(crate) fn each<T>(
-        &mut self,
-        mut read: impl FnMut(&mut Self) -> Result<T, Odd>,
-    ) -> Result<Vec<T>, Odd> {
-        let mut items = self.items()?;
+    pub(crate) fn each<T>(&mut self, read: impl FnMut(&mut Self) -> Result<T, Odd>) -> Result<Vec<T>, Odd> {
+        self.items()?.all(read)
+    }
+
+    /// Whatever is left.
+    pub(crate) fn all<T>(mut self, mut read: impl FnMut(&mut Self) -> Result<T, Odd>) -> Result<Vec<T>, Odd> {
         let mut all = Vec::new();
-        while !items.is_empty() {
-            all.push(read(&mut items)?);
+        while !self.is_empty() {
+            all.push(read(&mut self)?);
         }
         Ok(all)
     }

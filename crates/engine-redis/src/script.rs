@@ -97,6 +97,7 @@ scripts! {
     open: base;
     sums: base account track book;
     restore: base account track estimate book plan;
+    survey: base account track estimate book;
 }
 
 /// One text of the parts: without comments, and with the value of each `const` in place of its name. The names would be

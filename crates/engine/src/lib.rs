@@ -9,6 +9,7 @@ mod error;
 mod journal;
 mod lost;
 mod recovery;
+mod survey;
 mod verb;
 
 use std::future::Future;
@@ -18,6 +19,7 @@ pub use error::{Applied, EngineError, ErrorKind, Loss};
 pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED, Source};
 pub use lost::LostShards;
 pub use recovery::{PeriodSum, Recovery, ShardState};
+pub use survey::{Learned, LiveHold, LiveLeg, Survey};
 pub use tollbook_ledger as ledger;
 use tollbook_ledger::{AccountId, Expired, Leg, Renewed, Settled};
 pub use verb::{
@@ -65,6 +67,12 @@ pub trait Engine: Send + Sync + 'static {
     fn shards(&self) -> Vec<Shard>;
     /// Everything about one reservation or one account, for people.
     fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String>;
+    /// What is kept of a shard, at most `max` of each kind; for people, and not for the way of a call. May answer
+    /// `Unsupported`.
+    fn survey(&self, shard: Shard, max: usize) -> Answer<'_, Survey> {
+        let _ = (shard, max);
+        Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
+    }
     /// One step of a check that held is the sum of live holds: at most `max` reservations or accounts are looked at (L10).
     /// A check begins at cursor 0 and goes on where the last step says.
     fn drift(&self, shard: Shard, cursor: u64, max: usize) -> Answer<'_, Drift>;

@@ -64,7 +64,8 @@ impl EstimatorIds {
     }
 
     /// Each kind keeps a state of its own.
-    fn learned(self, kind: EstimatorKind, demand: &Demand) -> Estimator {
+    #[must_use]
+    pub fn of_kind(self, kind: EstimatorKind) -> Self {
         let apart: u64 = match kind {
             EstimatorKind::Ema => 0,
             EstimatorKind::RecentMean => 1,
@@ -72,7 +73,12 @@ impl EstimatorIds {
             EstimatorKind::Forecast => 3,
         };
         let of = |id: EstimatorId| EstimatorId(id.0 ^ apart);
-        Estimator::Learned { kind, own: of(self.own), prior: of(self.prior), first: demand.first_output }
+        Self { own: of(self.own), prior: of(self.prior) }
+    }
+
+    fn learned(self, kind: EstimatorKind, demand: &Demand) -> Estimator {
+        let Self { own, prior } = self.of_kind(kind);
+        Estimator::Learned { kind, own, prior, first: demand.first_output }
     }
 }
 

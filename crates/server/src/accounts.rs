@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use tollbook_admission::{Admission, shard};
 use tollbook_engine::{Balance, Shard};
 use tollbook_ledger::{AccountId, LimitId, Shape};
-use tollbook_policy::{Binding, CalendarId, Call, Catalog, Form, Strictness, measure_word};
+use tollbook_policy::{Binding, CalendarId, Call, Catalog, Form, Key, Strictness, measure_word};
 
 /// Most accounts told at once.
 pub const ACCOUNTS_MAX: usize = 10_000;
@@ -63,18 +63,18 @@ fn booking(form: &Form) -> Option<&'static str> {
 }
 
 /// One account and the limits over it.
-struct Account {
+pub(crate) struct Account {
     shard: Shard,
     quota: bool,
     calendar: Option<CalendarId>,
-    limits: BTreeSet<(LimitId, bool)>,
+    pub(crate) limits: BTreeSet<(LimitId, bool)>,
 }
 
 /// Asks the engine for all of them.
 pub async fn standing(admission: &Arc<Admission>) -> anyhow::Result<Vec<Line>> {
     let snapshot = admission.snapshot();
     let catalog = &snapshot.catalog;
-    let accounts = accounts(catalog, admission.now() / 1_000_000);
+    let accounts = all(catalog, admission.now() / 1_000_000);
     if accounts.len() > ACCOUNTS_MAX {
         bail!("more than {ACCOUNTS_MAX} accounts");
     }
@@ -102,10 +102,25 @@ pub async fn standing(admission: &Arc<Admission>) -> anyhow::Result<Vec<Line>> {
 }
 
 /// The accounts that calls of configured keys, services and pools meet.
-fn accounts(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
+pub(crate) fn all(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
+    let mut accounts = of_keys(catalog, now, |_| true);
+    for model in catalog.models() {
+        for pool in &model.pools {
+            add(&mut accounts, shard(pool), &catalog.resolve_pool(pool, &model.id, now));
+        }
+    }
+    accounts
+}
+
+/// Those that calls of one tenant's keys meet, its pools' left out.
+pub(crate) fn of_tenant(catalog: &Catalog, now: u64, tenant: &str) -> BTreeMap<AccountId, Account> {
+    of_keys(catalog, now, |key| key.tenant == tenant)
+}
+
+fn of_keys(catalog: &Catalog, now: u64, of: impl Fn(&Key) -> bool) -> BTreeMap<AccountId, Account> {
     let mut accounts = BTreeMap::new();
     for model in catalog.models() {
-        for key in catalog.keys().iter().filter(|key| catalog.may_use(key, &model.id)) {
+        for key in catalog.keys().iter().filter(|key| of(key) && catalog.may_use(key, &model.id)) {
             let services = catalog.services().filter(|service| service.tenant == key.tenant);
             for service in std::iter::once(None).chain(services.map(|service| Some(service.id.as_str()))) {
                 let call = Call { key, service, user: None, model: &model.id };
@@ -113,9 +128,6 @@ fn accounts(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
                 let Ok(binding) = catalog.resolve(&call, now) else { continue };
                 add(&mut accounts, shard(&key.tenant), &binding);
             }
-        }
-        for pool in &model.pools {
-            add(&mut accounts, shard(pool), &catalog.resolve_pool(pool, &model.id, now));
         }
     }
     accounts

@@ -9,6 +9,7 @@ pub mod demo;
 mod errors;
 pub mod history;
 mod import;
+pub mod inspect;
 pub mod key;
 pub mod live;
 mod observe;

@@ -1,8 +1,12 @@
 //! What happens beside the verbs: due holds, drift, repair, room, people who look.
 
+use std::collections::BTreeSet;
+
 use tollbook_engine::ledger::units::DUE_MAX;
-use tollbook_engine::ledger::{DenyKind, Measure, Micros, ReservationId};
-use tollbook_engine::{EngineError, ErrorKind, Inspection, Repair, RestoreCall, RestoredState, Verdict};
+use tollbook_engine::ledger::{DenyKind, EstimatorKind, Measure, Micros, ReservationId};
+use tollbook_engine::{
+    EngineError, ErrorKind, Inspection, Repair, RestoreCall, RestoredState, Survey, Verdict,
+};
 
 use crate::harness::{Factory, Harness, wait};
 use crate::legs::{R, S, SHARD, START, account, call, daily, rpm, slots, tpm};
@@ -192,6 +196,73 @@ pub fn a_reservation_and_an_account_can_be_inspected(factory: Factory) {
     assert!(text.contains("60"), "{text}");
     let none = inspect(Inspection::Reservation(ReservationId(1)));
     assert!(none.starts_with("no such"), "{none}");
+}
+
+pub fn a_shard_can_be_surveyed(factory: Factory) {
+    let harness = factory(START);
+    let survey = |max| wait(harness.engine().survey(SHARD, max)).expect("survey answers").value;
+    assert_eq!(survey(10), Survey::default(), "nothing is kept yet");
+    let legs = || [tpm("k:tpm", 1_000, 60).output(40).learning("k", 30), rpm("k:rpm", 10)];
+    let mut receipts = Vec::new();
+    for id in 1..=3_u64 {
+        let verdict = reserve(&*harness, &call(u128::from(id), legs()));
+        let Verdict::Admit(receipt) = verdict else { panic!("{verdict:?}") };
+        receipts.push(receipt);
+        harness.advance(S);
+    }
+    let accounts = vec![account("k:tpm"), account("k:rpm")];
+    let settle = tollbook_engine::SettleCall {
+        claim: receipts[0].claim(),
+        accounts: accounts.clone(),
+        actual: vec![67, 1],
+        landed: 0,
+        learn: Some(7),
+        entry: Vec::new(),
+        age: 0,
+    };
+    wait(harness.engine().settle(&settle)).expect("settle answers");
+    harness.advance(S);
+
+    let mut seen = survey(10);
+    seen.accounts.sort_by_key(|row| accounts.iter().position(|id| *id == row.account));
+    let balances = wait(harness.engine().balances(SHARD, &accounts)).expect("balances answer").value;
+    assert_eq!(seen.accounts, balances.into_iter().flatten().collect::<Vec<_>>());
+    let told: Vec<_> = seen.holds.iter().map(|hold| (hold.id.0, hold.age, hold.due, hold.sent)).collect();
+    assert_eq!(told, [(2, 3 * S, 12 * S, false), (3, 2 * S, 13 * S, false)], "a life of 15 s, soonest first");
+    let of: Vec<_> = seen.holds[0].legs.iter().map(|leg| (leg.account, leg.held, leg.decided)).collect();
+    assert_eq!(of, [(accounts[0], 90, 90), (accounts[1], 0, 1)]);
+    assert_eq!(seen.holds[0].legs[0].output, 30);
+    // The call's own estimator and its prior.
+    let learned: Vec<_> = seen.learned.iter().map(|row| (row.kind, row.calls, row.mean, row.idle)).collect();
+    assert_eq!(learned, [(EstimatorKind::Ema, 1, 7_000, S); 2]);
+    assert!(!seen.more);
+
+    let cut = survey(1);
+    assert!(cut.more);
+    assert_eq!((cut.accounts.len(), cut.holds.len(), cut.learned.len()), (1, 1, 1));
+    assert_eq!(cut.holds[0], seen.holds[0]);
+}
+
+/// More than an engine reads at once.
+pub fn a_large_shard_is_surveyed_whole_or_cut(factory: Factory) {
+    const CALLS: usize = 600;
+    let harness = factory(START);
+    for id in 1..=CALLS as u64 {
+        let legs = [tpm(&format!("{id}:tpm"), 1_000, 60), slots(&format!("{id}:slots"), 3)];
+        let verdict = reserve(&*harness, &call(u128::from(id), legs));
+        assert!(matches!(verdict, Verdict::Admit(_)), "{verdict:?}");
+    }
+    let survey = |max| wait(harness.engine().survey(SHARD, max)).expect("survey answers").value;
+    let whole = survey(2 * CALLS);
+    assert_eq!((whole.accounts.len(), whole.holds.len(), whole.more), (2 * CALLS, CALLS, false));
+    let accounts: BTreeSet<_> = whole.accounts.iter().map(|row| row.account).collect();
+    let held: BTreeSet<_> = whole.holds.iter().flat_map(|hold| &hold.legs).map(|leg| leg.account).collect();
+    assert_eq!((accounts.len(), &held), (2 * CALLS, &accounts), "each once, and every account has its call");
+    let cut = survey(CALLS - 1);
+    assert_eq!((cut.accounts.len(), cut.holds.len(), cut.more), (CALLS - 1, CALLS - 1, true));
+    let few = survey(10);
+    assert_eq!((few.accounts.len(), few.holds.len(), few.more), (10, 10, true));
+    assert_eq!(few.holds, whole.holds[..10]);
 }
 
 /// `restore` and `progress` may be unsupported; then they say so and change nothing.

@@ -164,6 +164,8 @@ macro_rules! engine_suite {
             l14_a_denial_tells_the_room_of_every_leg
             l14_a_likely_wait_is_within_bounds
             a_reservation_and_an_account_can_be_inspected
+            a_shard_can_be_surveyed
+            a_large_shard_is_surveyed_whole_or_cut
             unsupported_verbs_say_so
             every_reply_carries_the_engine_time
         );

@@ -163,6 +163,18 @@ fn line(line: &StandingLine) -> Value {
     })
 }
 
+/// `GET /admin/v1/inspect/<tenant>`.
+pub(super) async fn inspect(admin: &Admin, tenant: &str) -> Result<Value, Refusal> {
+    let snapshot = admin.admission.snapshot();
+    if !snapshot.catalog.keys().iter().any(|key| key.tenant == tenant) {
+        let message = format!("no key is of the tenant `{tenant}`");
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "no_tenant", message));
+    }
+    let engine = admin.admission.engine();
+    let kept = crate::inspect::tenant(engine.as_ref(), &snapshot.catalog, tenant).await;
+    kept.map_err(|error| away(&format!("{error:#}")))
+}
+
 /// `GET /admin/v1/accounts`.
 pub(super) async fn accounts(admin: &Admin) -> Result<Value, Refusal> {
     let lines = accounts::standing(&admin.admission).await.map_err(|error| away(&format!("{error:#}")))?;

@@ -1,4 +1,4 @@
-//! The operator's listener: `explain` and the accounts.
+//! The operator's listener: `explain`, the accounts, and what is kept of a tenant.
 //!
 //! Invariants: not opened without a key; every path needs the key, compared in constant time; it decides nothing and
 //! holds nothing. Heads are screened as clients' are, bodies are bounded, a silent client is cut off.
@@ -35,6 +35,8 @@ const HEAD_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
+/// What stands before a tenant's id.
+const INSPECT: &str = "/admin/v1/inspect/";
 /// Connections open at once.
 const CONNECTIONS_MAX: usize = 64;
 
@@ -149,6 +151,9 @@ impl Admin {
                 answer::explain(self, &body).await
             }
             (&Method::GET, "/admin/v1/accounts") => answer::accounts(self).await,
+            (&Method::GET, path) if path.starts_with(INSPECT) => {
+                answer::inspect(self, path.strip_prefix(INSPECT).unwrap_or_default()).await
+            }
             (_, "/admin/v1/explain" | "/admin/v1/accounts") => {
                 let message = "explain takes POST, accounts takes GET";
                 Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message))

@@ -47,6 +47,8 @@ pub enum Command {
     },
     /// Ask a running gateway why a call is admitted or refused
     Explain(Explain),
+    /// Show what the book keeps of a tenant: accounts, live reservations, what was learned
+    Inspect(Inspect),
     /// Read what calls were charged
     Journal {
         #[command(subcommand)]
@@ -206,6 +208,38 @@ pub struct Explain {
     #[arg(long, value_name = "ID", conflicts_with = "key_id")]
     pub request: Option<String>,
     /// Print the answer's JSON as it came
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A shared book (engine.redis) is asked directly, also while no gateway runs. A book in the gateway's own
+process is asked through that gateway's admin listener, with the configuration's admin.api_key.
+
+Of an account: what is posted and what is held, or planned where a rate is booked by forecast, in the
+unit of its measure; who limits it; when it is empty if nothing else comes. Accounts that the
+configuration does not name, as those of end users, may be another tenant's of the same shard.
+Of a reservation: its age, when it is due to be swept, whether it was sent, and its accounts.
+
+Examples:
+  tollbook inspect acme -c tollbook.yaml
+  tollbook inspect acme -c tollbook.yaml --json | jq '.holds | length'
+
+Exit codes:
+  0  it is shown
+  1  it cannot be: no such tenant, no answer, no admin.api_key for a book in the gateway's own process
+  2  the command line or the configuration is wrong")]
+pub struct Inspect {
+    /// The tenant's id in the configuration
+    pub tenant: String,
+    /// The configuration file, YAML or JSON; it says where the book is, and names what is in it
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// The gateway's admin listener; the configuration's if absent
+    #[arg(long, value_name = "URL")]
+    pub admin: Option<String>,
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

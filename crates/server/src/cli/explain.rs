@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{Request, StatusCode, Uri};
+use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::value::RawValue;
@@ -27,10 +27,7 @@ pub(super) fn run(args: &Explain, console: &mut Console<'_>) -> Result<(), Failu
     }
     let key = key(args)?;
     let question = question(args)?;
-    let asked = async {
-        let asking = ask(&args.admin, &key, question);
-        tokio::time::timeout(DEADLINE, asking).await.context("the gateway did not answer in time")?
-    };
+    let asked = async { ask(&args.admin, "/admin/v1/explain", &key, Some(question)).await };
     let answer = runtime()?.block_on(asked)?;
     if args.json {
         return super::json(console, &answer);
@@ -77,9 +74,19 @@ fn question(args: &Explain) -> Result<String, Failure> {
     Ok(format!("{{\"body\":{body}{comma}{rest}"))
 }
 
-async fn ask(admin: &str, key: &str, question: String) -> anyhow::Result<Value> {
-    let uri: Uri =
-        format!("{}/admin/v1/explain", admin.trim_end_matches('/')).parse().context("--admin is no URL")?;
+/// Asks an operator's listener: a POST of a question, else a GET.
+pub(super) async fn ask(
+    admin: &str,
+    path: &str,
+    key: &str,
+    question: Option<String>,
+) -> anyhow::Result<Value> {
+    let asking = exchange(admin, path, key, question);
+    tokio::time::timeout(DEADLINE, asking).await.context("the gateway did not answer in time")?
+}
+
+async fn exchange(admin: &str, path: &str, key: &str, question: Option<String>) -> anyhow::Result<Value> {
+    let uri: Uri = format!("{}{path}", admin.trim_end_matches('/')).parse().context("--admin is no URL")?;
     let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         bail!("--admin must be an http URL, as http://127.0.0.1:8081");
     };
@@ -89,11 +96,14 @@ async fn ask(admin: &str, key: &str, question: String) -> anyhow::Result<Value> 
         .with_context(|| format!("cannot reach the operator's listener at {authority}; it is closed until admin.api_key is set, or give --admin"))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     let running = tokio::spawn(connection);
-    let request = Request::post(uri.path())
+    let method = if question.is_some() { Method::POST } else { Method::GET };
+    let request = Request::builder()
+        .method(method)
+        .uri(uri.path())
         .header(HOST, authority.as_str())
         .header(AUTHORIZATION, format!("Bearer {key}"))
         .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(question)))?;
+        .body(Full::new(Bytes::from(question.unwrap_or_default())))?;
     let response = sender.send_request(request).await?;
     let status = response.status();
     let body =

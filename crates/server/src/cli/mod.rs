@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod import;
+mod inspect;
 mod journal;
 mod keys;
 mod output;
@@ -104,6 +105,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args, console),
         Command::Demo(args) => demo::run(&args, console),
         Command::Explain(args) => explain::run(&args, console),
+        Command::Inspect(args) => inspect::run(&args, console),
         Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
         Command::Report(args) => report::run(&args, console),
         Command::Import { command: Import::LitellmPrices(args) } => import::prices(&args, console),

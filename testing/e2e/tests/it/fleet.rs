@@ -301,3 +301,96 @@ fn a_server_that_restarts_under_load_keeps_the_book() {
     let entries: Vec<_> = journal.entries.iter().filter(|entry| entry.side == "tenant").collect();
     assert_eq!((journal.repeated(), entries.len()), (Vec::new(), sent));
 }
+
+/// What `tollbook inspect` says of a tenant, for programs and for people.
+fn inspected(gateway: &Gateway, tenant: &str, more: &[&str]) -> (Value, String) {
+    let file = gateway.config_file();
+    let file = file.to_string_lossy();
+    let asked = |form: &[&str]| {
+        let output = tollbook_e2e::gateway::run(&[&["inspect", tenant, "-c", &file], more, form].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    (serde_json::from_str(&asked(&["--json"])).unwrap(), asked(&[]))
+}
+
+/// One call has ended, one is under way; both engines show the same of it.
+fn one_ended_and_one_under_way(mock: &MockUpstream, gateway: &Gateway, more: &[&str]) {
+    let ask =
+        |label: &str| gateway.post("/v1/chat/completions", &secret("t-key"), &chat(label)).unwrap().status;
+    mock.set_default(Script::output(5));
+    assert_eq!(ask("ended"), 200, "{}", gateway.log());
+    mock.set_default(Generate { stall_at_chunk: Some(1), ..Generate::default() }.into());
+    let mut stream = http::Connection::open(gateway.addr()).unwrap();
+    let mut body = chat("under way");
+    body["stream"] = json!(true);
+    let key = format!("Bearer {}", secret("t-key"));
+    stream
+        .post("/v1/chat/completions", &[("authorization", key.as_str())], body.to_string().as_bytes())
+        .unwrap();
+    let shown = wait_for(LIMIT, || {
+        let shown = inspected(gateway, "t", more);
+        let one = |what: &str| shown.0[what].as_array().unwrap().len() == 1;
+        (one("holds") && shown.0["estimators"][0]["calls"] == 1).then_some(shown)
+    });
+    let (shown, text) = shown.expect("the call under way is shown, and what the other taught");
+    let account = |limit: &str| {
+        let named = |row: &&Value| row["limits"][0]["limit"] == limit;
+        shown["accounts"].as_array().unwrap().iter().find(named).unwrap_or_else(|| panic!("{limit}: {shown}"))
+    };
+    let (slots, day, minute) = (account("t slots"), account("t day"), account("t minute"));
+    assert_eq!(
+        (&slots["held"], &slots["live_holds"], &slots["shape"]),
+        (&json!(1), &json!(1), &json!("concurrency"))
+    );
+    assert_eq!((&day["shape"], &day["limits"][0]["ceiling"]), (&json!("quota"), &json!(100_000)));
+    assert!(day["posted"].as_i64().unwrap() > 0 && day["held"].as_i64().unwrap() > 0, "{day}");
+    assert_eq!(minute["shape"], "rate 60 s by forecast");
+    assert!(minute["posted"].as_i64().unwrap() > day["posted"].as_i64().unwrap(), "two inputs: {minute}");
+    assert!(minute["reset_ms"].as_u64().unwrap() > 0);
+    let hold = &shown["holds"][0];
+    let on: Vec<&str> =
+        hold["legs"].as_array().unwrap().iter().map(|leg| leg["limits"][0].as_str().unwrap()).collect();
+    assert!(["t slots", "t day", "t minute"].iter().all(|limit| on.contains(limit)), "{hold}");
+    assert!(hold["due_ms"].as_u64().unwrap() > 0 && hold["attempt"].is_u64(), "{hold}");
+    let estimators = shown["estimators"].as_array().unwrap();
+    let own = estimators.iter().find(|row| {
+        row["kind"] == "forecast" && row["of"].as_str().unwrap().starts_with("key t/t-project/t-key on ")
+    });
+    assert_eq!(own.expect("the key's own")["mean_llm_tokens_thousandths"], 5_000, "{shown}");
+    for part in [
+        "tenant t, shard ",
+        "t minute of tenant t: rate 60 s by forecast, ceiling 50,000, soft",
+        hold["id"].as_str().unwrap(),
+        "live reservations: 1",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let nobody = tollbook_e2e::gateway::run(
+        &[&["inspect", "nobody", "-c", &gateway.config_file().to_string_lossy()], more].concat(),
+    );
+    assert_eq!(nobody.status.code(), Some(1), "{}", String::from_utf8_lossy(&nobody.stderr));
+}
+
+fn inspectable() -> Value {
+    json!([
+        {"name": "t slots", "measure": "concurrency", "ceiling": 10},
+        {"name": "t day", "measure": "tokens", "period": "day", "ceiling": 100_000},
+        {"name": "t minute", "measure": "tokens", "window": "60s", "ceiling": 50_000},
+    ])
+}
+
+#[test]
+fn what_a_shared_book_keeps_of_a_tenant_is_shown() {
+    let others = json!([{"name": "other slots", "measure": "concurrency", "ceiling": 10}]);
+    let fleet = Fleet::start(1, &[("t".to_owned(), inspectable()), ("other".to_owned(), others)]);
+    one_ended_and_one_under_way(&fleet.mock, &fleet.gateways[0], &[]);
+}
+
+#[test]
+fn what_a_book_of_its_own_keeps_of_a_tenant_is_shown_by_its_gateway() {
+    let mock = MockUpstream::start_in_thread(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let gateway = Gateway::start(&Config::new(&mock.url()).simple_tenant("t", &inspectable()));
+    let admin = format!("http://{}", gateway.admin_addr().unwrap());
+    one_ended_and_one_under_way(&mock, &gateway, &["--admin", &admin]);
+}

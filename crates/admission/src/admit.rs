@@ -2,34 +2,32 @@
 //!
 //! Invariants: a call is admitted only with all its holds written (L1); tenant first, then pool, and no hold outlives a
 //! denial; a verdict is asked for again at most once per reason (period starts, due holds, an exact count, a lost
-//! reply, a lost shard). When the engine is away every call is refused: a local window comes with the engines that can be away while a
-//! gateway lives, and until then no limit may ask for one.
+//! reply, a lost shard). When the engine is away the limits of a call say what becomes of it (`away`).
 
-use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tollbook_engine::{
-    Applied, DueHold, Engine, EngineError, ErrorKind, ExpireCall, Receipt, Reply, ReserveCall, Shard, Verdict,
+    Applied, DueHold, Engine, EngineError, ExpireCall, Receipt, Reply, ReserveCall, Shard, Verdict,
 };
-use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReleaseWhy, ReservationId, Reserve};
-use tollbook_policy::PeriodTable;
+use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReservationId, Reserve};
+use tollbook_policy::{PeriodTable, WhenAway};
 use tollbook_pricing::Task;
 use tollbook_store::{Hold, Side};
 use tollbook_telemetry::{Metrics, labels};
 use tollbook_wire::Request;
 
+use crate::away::{self, Away, AwayBounds, Degraded, Unanswered, base_id, is_local};
 use crate::bound::{Bindings, Bound};
 use crate::counting::{Budget, CountingBounds};
 use crate::denials::Denials;
 use crate::estimate::{self, Estimate};
 use crate::figures::{Figure, Figures};
-use crate::health::{self, Health};
 use crate::live::{Live, LiveCalls, Lives};
-use crate::outcome::{Outcome, Posting};
-use crate::plans::{ACCOUNTS_MAX, Plan, Plans};
+use crate::outcome::Outcome;
+use crate::plans::{ACCOUNTS_MAX, Keeper, Plan, Plans};
 use crate::refused::{LimitRefusal, Refused};
 use crate::report;
 use crate::settle::{SettleBounds, Settler};
@@ -55,6 +53,7 @@ pub struct Settings {
     /// Of a book that can be lost.
     pub vouchers: VoucherBounds,
     pub counting: CountingBounds,
+    pub away: AwayBounds,
 }
 
 impl Default for Settings {
@@ -66,6 +65,7 @@ impl Default for Settings {
             spool_max: 256 << 20,
             vouchers: VoucherBounds::default(),
             counting: CountingBounds::default(),
+            away: AwayBounds::default(),
         }
     }
 }
@@ -128,6 +128,8 @@ pub enum Readiness {
     Ready,
     /// Known outcomes find no room to wait in.
     SpoolFull,
+    /// The engine gives no verdicts, and some limits let calls in all the same.
+    Degraded,
     /// The engine gives no verdicts: it cannot be reached, or cannot write.
     EngineAway,
 }
@@ -140,6 +142,8 @@ pub struct Admission {
     plans: Arc<Plans>,
     /// Where the book can be lost.
     pub(crate) vouchers: Option<Arc<Vouchers>>,
+    /// Of calls that local books have admitted.
+    pub(crate) local_plans: Arc<Plans>,
     pub(crate) metrics: Arc<Metrics>,
     snapshot: ArcSwap<Snapshot>,
     pub(crate) bindings: Bindings,
@@ -147,7 +151,9 @@ pub struct Admission {
     time: Arc<EngineTime>,
     settings: Settings,
     pub(crate) denials: Denials,
-    health: Health,
+    pub(crate) away: Arc<Away>,
+    /// Some key is let in while the engine is away.
+    admits_away: AtomicBool,
     pub(crate) counting: Arc<Budget>,
     ids: Ids,
 }
@@ -199,40 +205,42 @@ impl Admission {
             Some(dir) => Some(Spool::open(dir, settings.spool_max)?.0),
             None => None,
         };
+        let away = Arc::new(Away::new(settings.away, Arc::clone(&metrics)));
+        let asked = || (Arc::clone(&engine), Arc::clone(&away));
         let settler = Settler::new(
-            Arc::clone(&engine),
+            asked(),
             Arc::clone(&time),
             Arc::clone(&metrics),
             settings.settle,
             spool,
             vouchers.clone(),
         );
-        let live =
-            LiveCalls::new(Arc::clone(&engine), Arc::clone(&metrics), settings.lives, settings.deadline);
+        let (lives, deadline) = (settings.lives, settings.deadline);
+        let live = LiveCalls::new(asked(), Arc::clone(&time), Arc::clone(&metrics), lives, deadline);
         let ids = Ids::new()?;
-        let plans = Plans::new(
-            Arc::clone(&engine),
-            Arc::clone(&time),
-            Arc::clone(&metrics),
-            ids.gateway,
-            (settings.lives.flush, settings.deadline),
-            ACCOUNTS_MAX,
-        );
+        let plans = |keeper, metrics| {
+            let pauses = (settings.lives.flush, settings.deadline);
+            Arc::new(Plans::new(keeper, Arc::clone(&time), metrics, ids.gateway, pauses, ACCOUNTS_MAX))
+        };
+        let local_plans = plans(Keeper::Local(Arc::clone(&away)), Arc::new(Metrics::new()));
+        let plans = plans(Keeper::Engine(Arc::clone(&engine), Arc::clone(&away)), Arc::clone(&metrics));
         let periods = PeriodTable::new(snapshot.catalog.calendars(), now / 1_000_000);
         report::name(&metrics, &snapshot);
         Ok(Arc::new(Self {
             engine,
             settler: Arc::new(settler),
             live: Arc::new(live),
-            plans: Arc::new(plans),
+            plans,
+            local_plans,
             vouchers,
+            admits_away: AtomicBool::new(away::admits_any(&snapshot.catalog, now / 1_000_000)),
             snapshot: ArcSwap::new(snapshot),
             bindings: Bindings::new(Arc::clone(&metrics)),
             periods: RwLock::new(Arc::new(periods)),
             time,
             settings,
             denials: Denials::default(),
-            health: Health::default(),
+            away,
             ids,
             counting: Budget::new(settings.counting),
             metrics,
@@ -247,8 +255,9 @@ impl Admission {
         };
         let renewing = Arc::clone(&self.live).run(stopped(stop.clone()));
         let planning = Arc::clone(&self.plans).run(stopped(stop.clone()));
+        let planning_locally = Arc::clone(&self.local_plans).run(stopped(stop.clone()));
         let settling = Arc::clone(&self.settler).run(stopped(stop.clone()));
-        tokio::join!(renewing, planning, settling, self.look_for_engine(stopped(stop)));
+        tokio::join!(renewing, planning, planning_locally, settling, self.look_for_engine(stopped(stop)));
         if let Err(error) = verb::within(Duration::from_secs(5), self.engine.flush()).await {
             tracing::error!(%error, "the engine could not make its log durable");
         }
@@ -260,6 +269,7 @@ impl Admission {
         *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(periods);
         report::name(&self.metrics, &snapshot);
         self.denials.keep(&snapshot.catalog.rules().map(|(_, rule)| rule.limit.name.as_str()).collect());
+        self.admits_away.store(away::admits_any(&snapshot.catalog, self.now_s()), Ordering::Relaxed);
         self.snapshot.store(snapshot);
         // They hold the snapshot before this one.
         self.bindings.clear();
@@ -294,33 +304,17 @@ impl Admission {
     pub fn readiness(&self) -> Readiness {
         if self.settler.is_full() {
             Readiness::SpoolFull
-        } else if self.health.is_away() {
-            Readiness::EngineAway
-        } else {
+        } else if !self.away.is_away() {
             Readiness::Ready
+        } else if self.admits_away.load(Ordering::Relaxed) {
+            Readiness::Degraded
+        } else {
+            Readiness::EngineAway
         }
     }
 
     pub fn is_ready(&self) -> bool {
-        self.readiness() == Readiness::Ready
-    }
-
-    /// Asks shards that take no calls, again and again, whether they do.
-    async fn look_for_engine(&self, stop: impl Future<Output = ()>) {
-        let asking = async {
-            loop {
-                tokio::time::sleep(health::ASK_EVERY).await;
-                for shard in self.health.shards_away() {
-                    if verb::within(self.settings.deadline, self.engine.takes(shard)).await.is_ok() {
-                        self.health.answered(shard);
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            () = asking => {}
-            () = stop => {}
-        }
+        matches!(self.readiness(), Readiness::Ready | Readiness::Degraded)
     }
 
     /// Finds who an API key belongs to.
@@ -360,7 +354,7 @@ impl Admission {
     pub async fn admit(self: &Arc<Self>, asking: Asking<'_>) -> Result<Admitted, Refused> {
         let started = Instant::now();
         if self.settler.is_full() {
-            return Err(Refused::Away);
+            return Err(Refused::AWAY);
         }
         let bound = self.bind(&asking)?;
         let mut estimate = match asking.way {
@@ -396,8 +390,8 @@ impl Admission {
         started: Instant,
     ) -> Result<Admitted, Refused> {
         match self.reserve_tenant(bound, estimate, asking).await? {
-            Asked::Admitted { receipt, hold, plan } => {
-                let held = (receipt, hold, plan);
+            Asked::Admitted { receipt, hold, plan, degraded } => {
+                let held = (receipt, hold, plan, degraded);
                 self.open_ticket(Arc::clone(bound), estimate.clone(), held, asking, started).await
             }
             Asked::Denied(denial, now) => Err(Self::denied(bound, Side::Tenant, &denial, now)),
@@ -446,7 +440,7 @@ impl Admission {
         self: &Arc<Self>,
         bound: Arc<Bound>,
         estimate: Estimate,
-        (tenant, hold, plan): (Receipt, Hold, Plan),
+        (tenant, hold, plan, degraded): (Receipt, Hold, Plan, Option<Degraded>),
         asking: &Asking<'_>,
         started: Instant,
     ) -> Result<Admitted, Refused> {
@@ -459,7 +453,7 @@ impl Admission {
             surface: asking.request.surface,
             free: asking.way.is_free(),
             passed: asking.way != Way::Surface,
-            figures: figures(&bound, &tenant),
+            figures: Figures { degraded, ..figures(&bound, &tenant, self.away.gateways()) },
             service: text(service),
             user: text(asking.user),
             model_asked: Arc::from(asking.request.model.as_ref()),
@@ -478,7 +472,10 @@ impl Admission {
             _in_flight: self.enter(asking.request.surface, asking.way),
         };
         match self.reserve_pool(&open, 0).await {
-            Ok(pool) => (open.pool, open.pool_plan) = pool,
+            Ok((pool, plan, degraded)) => {
+                (open.pool, open.pool_plan) = (pool, plan);
+                open.figures.degraded = open.figures.degraded.max(degraded);
+            }
             Err(refused) => {
                 // No hold outlives a denial (L1): the Ticket was never sent, so all of it is given back.
                 Ticket::new(open).end(&Outcome::never_sent());
@@ -509,9 +506,9 @@ impl Admission {
         let context = estimate::context(bound, hold, estimate::lapse(&first), asking);
         let reserve = self.fresh(self.ids.next(), 0, bound, first, context);
         Ok(match self.reserve(bound, Side::Tenant, asking.request.stream, reserve, legs).await? {
-            Asked::Admitted { receipt, plan, .. } => {
+            Asked::Admitted { receipt, plan, degraded, .. } => {
                 bound.seen(Side::Tenant, &receipt);
-                Asked::Admitted { receipt, hold, plan }
+                Asked::Admitted { receipt, hold, plan, degraded }
             }
             Asked::Denied(denial, now) => {
                 bound.seen_denied(Side::Tenant, &denial);
@@ -534,11 +531,11 @@ impl Admission {
         self: &Arc<Self>,
         open: &Open,
         attempt: Attempt,
-    ) -> Result<(Option<Receipt>, Plan), Refused> {
+    ) -> Result<(Option<Receipt>, Plan, Option<Degraded>), Refused> {
         let bound = &open.bound;
         // What is free at the provider has a rate of its own there.
         if bound.pool.accounts.is_empty() || open.free {
-            return Ok((None, Plan::default()));
+            return Ok((None, Plan::default(), None));
         }
         let expected = open.tenant.receipt.legs.iter().map(|leg| leg.output).max();
         let output = expected.unwrap_or(open.estimate.demand.cap);
@@ -547,9 +544,9 @@ impl Admission {
         let first = legs(&self.periods_at(bound, self.now_s()))?;
         let reserve = self.fresh(pool_id(open.tenant.receipt.id), attempt, bound, first, context);
         match self.reserve(bound, Side::Pool, open.stream, reserve, legs).await? {
-            Asked::Admitted { receipt, plan, .. } => {
+            Asked::Admitted { receipt, plan, degraded, .. } => {
                 bound.seen(Side::Pool, &receipt);
-                Ok((Some(receipt), plan))
+                Ok((Some(receipt), plan, degraded))
             }
             Asked::Denied(denial, now) => {
                 bound.seen_denied(Side::Pool, &denial);
@@ -574,7 +571,12 @@ impl Admission {
         let mut call = ReserveCall { shard, reserve, class: 0, waiting: false };
         let (mut recalendared, mut swept, mut repeated, mut waited) = (false, false, false, false);
         for _ in 0..ASKS_MAX {
-            let reply = match verb::within(self.settings.deadline, self.engine.reserve(&call)).await {
+            if self.away.is_open(shard) {
+                let unanswered = Unanswered { call, error: None, unknown: repeated };
+                return self.without_engine((bound, side), streams, unanswered, legs);
+            }
+            let answer = self.away.timed(shard, self.settings.deadline, self.engine.reserve(&call)).await;
+            let reply = match answer {
                 Ok(reply) => reply,
                 Err(error) if error.applied == Applied::Unknown && !repeated => {
                     report::failed(&self.metrics, labels::Verb::Reserve, &error);
@@ -587,10 +589,13 @@ impl Admission {
                     waited = true;
                     continue;
                 }
-                Err(error) => return Err(self.away(&call, &error, repeated)),
+                Err(error) => {
+                    let unanswered = Unanswered { call, error: Some(error), unknown: repeated };
+                    return self.without_engine((bound, side), streams, unanswered, legs);
+                }
             };
             self.time.told(reply.now);
-            self.health.answered(shard);
+            self.away.answered(shard);
             match reply.value {
                 Verdict::Admit(receipt) => {
                     self.note_admitted(side, binding, &receipt);
@@ -598,7 +603,7 @@ impl Admission {
                     if let Some(vouchers) = &self.vouchers {
                         vouchers.admitted(side, call, &receipt);
                     }
-                    return Ok(Asked::Admitted { receipt, hold: Hold::default(), plan });
+                    return Ok(Asked::Admitted { receipt, hold: Hold::default(), plan, degraded: None });
                 }
                 Verdict::Recalendar if !recalendared => {
                     recalendared = true;
@@ -612,8 +617,8 @@ impl Admission {
                 Verdict::Deny { denial, .. } => return Ok(Asked::Denied(Box::new(denial), reply.now)),
                 // The engine's clock ran away while an answer was under way: the hold has expired, or one more period has
                 // begun. Nothing is held, nothing was sent.
-                Verdict::Ended(_) if repeated => return Err(Refused::Away),
-                Verdict::Recalendar => return Err(Refused::Away),
+                Verdict::Ended(_) if repeated => return Err(Refused::AWAY),
+                Verdict::Recalendar => return Err(Refused::AWAY),
                 other => {
                     tracing::error!(verdict = ?other, "a verdict that cannot be");
                     return Err(Refused::Internal);
@@ -659,31 +664,7 @@ impl Admission {
         }
     }
 
-    /// The engine gave no verdict. What may have been held is given back, be it by the last ask or by the one before.
-    fn away(&self, call: &ReserveCall, error: &EngineError, repeated: bool) -> Refused {
-        report::failed(&self.metrics, labels::Verb::Reserve, error);
-        if let ErrorKind::Refused(refusal) = &error.kind {
-            tracing::error!(%refusal, "the engine refused a reserve");
-            return Refused::Internal;
-        }
-        if error.applied == Applied::Unknown || repeated {
-            let claim = tollbook_engine::Claim {
-                shard: call.shard,
-                id: call.reserve.id,
-                attempt: call.reserve.attempt,
-            };
-            let accounts = call.reserve.legs.iter().map(|leg| leg.account).collect();
-            let release =
-                tollbook_engine::ReleaseCall { claim, accounts, why: ReleaseWhy::NeverSent, entry: None };
-            self.settler.post(Posting::Release(release));
-        }
-        // There is no local book to admit a call against; no limit can say otherwise yet.
-        self.metrics.admission_degraded.inc((labels::Away::Closed,));
-        self.health.failed(call.shard, error);
-        Refused::Away
-    }
-
-    fn denied(bound: &Bound, side: Side, denial: &Denial, now: Micros) -> Refused {
+    pub(crate) fn denied(bound: &Bound, side: Side, denial: &Denial, now: Micros) -> Refused {
         let binding = match side {
             Side::Pool => &bound.pool,
             Side::Tenant | Side::Unreadable => &bound.tenant,
@@ -714,11 +695,12 @@ impl Admission {
 }
 
 /// What a reserve came to.
-enum Asked {
+pub(crate) enum Asked {
     Admitted {
         receipt: Receipt,
         hold: Hold,
         plan: Plan,
+        degraded: Option<Degraded>,
     },
     /// With the engine time of the decision.
     Denied(Box<Denial>, Micros),
@@ -735,25 +717,29 @@ pub(crate) fn window(shape: &tollbook_ledger::Shape) -> Micros {
     }
 }
 
-/// The tightest soft limits, as the receipt shows them.
-fn figures(bound: &Bound, receipt: &Receipt) -> Figures {
+/// The tightest soft limits, as the receipt shows them. Of a local book these are shares, and what has none is not shown.
+fn figures(bound: &Bound, receipt: &Receipt, gateways: u32) -> Figures {
+    let local = is_local(receipt.receipt.id);
     let mut figures = Figures::default();
     for (account, leg) in bound.tenant.accounts.iter().zip(&receipt.receipt.legs) {
+        if local && account.when_away != WhenAway::Local {
+            continue;
+        }
         let window = window(&account.shape);
         for limit in account.limits.iter().filter(|l| !l.hard && !l.shadow) {
-            figures.take(
-                account.measure,
-                Figure::new(limit.ceiling, leg.posted, leg.held_total, leg.reset, window),
-            );
+            let ceiling = if local { away::share(limit.ceiling, gateways) } else { limit.ceiling };
+            figures
+                .take(account.measure, Figure::new(ceiling, leg.posted, leg.held_total, leg.reset, window));
         }
     }
     figures
 }
 
 /// The id of a call's reservation on its pool. Tenant and pool may be kept in one shard, where identity is (id, attempt),
-/// so it is not the tenant's; the counter in the lower half never gets that far.
+/// so it is not the tenant's; the counter in the lower half never gets that far. Which book admitted the tenant's side
+/// says nothing of this one.
 fn pool_id(tenant: ReservationId) -> ReservationId {
-    ReservationId(tenant.0 | 1 << 63)
+    ReservationId(base_id(tenant).0 | 1 << 63)
 }
 
 /// Reservation ids: 64 bits drawn at start, then a counter (L2).

@@ -19,6 +19,7 @@ use tollbook_store::{EntryBody, Name, Side};
 use tollbook_telemetry::{Metrics, ModelLabel, PoolLabel};
 use tollbook_wire::{Dialect, Usage};
 
+use crate::away::is_local;
 use crate::counting::{CountMode, Counter, Counting};
 use crate::ratios::{Ratio, Ratios};
 use crate::refused::Refused;
@@ -307,6 +308,10 @@ impl Bound {
 
     /// Remembers what a receipt shows of the hard limits.
     pub(crate) fn seen(&self, side: Side, receipt: &Receipt) {
+        // A local book knows nothing of what was used before.
+        if is_local(receipt.receipt.id) {
+            return;
+        }
         for (leg, used) in receipt.receipt.legs.iter().zip(self.used(side)) {
             used.show(leg.posted, leg.held_total);
         }
@@ -316,6 +321,14 @@ impl Bound {
     pub(crate) fn seen_denied(&self, side: Side, denial: &Denial) {
         if let Some(used) = self.used(side).get(denial.binding.leg) {
             used.show(denial.binding.posted, denial.binding.held);
+        }
+    }
+
+    /// The limits of one side.
+    pub(crate) fn side(&self, side: Side) -> &Binding {
+        match side {
+            Side::Pool => &self.pool,
+            Side::Tenant | Side::Unreadable => &self.tenant,
         }
     }
 

@@ -184,10 +184,13 @@ impl Admission {
         }
         let ids: Vec<AccountId> = binding.accounts.iter().map(|a| a.account).collect();
         let shard = if pool { bound.pool_shard } else { bound.tenant_shard };
+        if self.away.is_open(shard) {
+            return Err(Refused::AWAY);
+        }
         let reply = self.balances(shard, &ids).await.map_err(|error| {
             report::failed(&self.metrics, Verb::Read, &error);
             tracing::warn!(%error, "balances could not be read");
-            Refused::Away
+            Refused::AWAY
         })?;
         let now_s = reply.now / 1_000_000;
         let balances = noted(self.time(), reply);

@@ -4,6 +4,8 @@
 
 use tollbook_ledger::{Measure, Micros};
 
+use crate::away::Degraded;
+
 /// One limit as it stands. In the account's unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figure {
@@ -22,6 +24,8 @@ pub struct Figures {
     pub llm_tokens: Option<Figure>,
     pub input_llm_tokens: Option<Figure>,
     pub output_llm_tokens: Option<Figure>,
+    /// The book was away when this was decided, and how it was decided all the same.
+    pub degraded: Option<Degraded>,
 }
 
 impl Figures {

@@ -3,18 +3,19 @@
 //! Invariants: no call passes without its holds; every admitted call ends in exactly one posting per reservation,
 //! acknowledged by the engine, waiting in a bounded queue, or on disk in the spool; live holds are renewed in batches.
 //! Where the book can be lost, what it acknowledged is remembered until the journal has it.
-//! When the engine is away: hard limits fail closed; known outcomes wait, nothing is dropped.
+//! When the engine is away: each limit says what becomes of its calls; known outcomes wait, nothing is dropped.
 //! Knows no HTTP and no adapter.
 
 mod admit;
+mod away;
 mod bound;
+mod bytes;
 mod charge;
 mod counting;
 mod denials;
 mod estimate;
 mod explain;
 mod figures;
-mod health;
 mod live;
 mod lost;
 mod outcome;
@@ -22,6 +23,7 @@ mod plans;
 mod ratios;
 mod refused;
 mod report;
+mod restoration;
 mod settle;
 mod snapshot;
 mod spool;
@@ -34,6 +36,9 @@ mod verb;
 mod vouchers;
 
 pub use admit::{Admission, Admitted, Asking, OpenError, Place, Readiness, Settings, Way};
+pub use away::{
+    AwayBounds, AwayCounts, AwayReport, BreakerBounds, Degraded, FAILURES_MAX, GATEWAYS_MAX, OF_LAST_MAX,
+};
 pub use bound::shard;
 pub use counting::{
     CountMode, Counted, Counting, CountingBounds, FILE_WEIGHT, Fallback, INLINE_MAX, TokenizerFile, warm,

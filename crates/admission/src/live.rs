@@ -3,7 +3,8 @@
 //! Invariants: every admitted call is registered until its Ticket ends; every live call is renewed in batches, well within
 //! its life, the first renewal after dispatch making it `sent` (L7); a stream that nears its allowance on a hard limit
 //! asks for a step before it gets there, and learns where it must stop when the step is refused (L9).
-//! When the engine is away: renewals are missed, holds may expire, the calls go on, and their settle is late (L8).
+//! When the engine is away: renewals are missed, holds may expire, the calls go on, and their settle is late (L8). Holds
+//! in local books need none, and grow there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,9 @@ use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
 use tollbook_telemetry::log::Every;
 
-use crate::{report, verb};
+use crate::away::{Away, is_local};
+use crate::report;
+use crate::time::EngineTime;
 
 /// Most renewals sent in one call.
 pub(crate) const BATCH_MAX: usize = 256;
@@ -133,6 +136,8 @@ impl Live {
 /// All live calls of a gateway.
 pub(crate) struct LiveCalls {
     engine: Arc<dyn Engine>,
+    away: Arc<Away>,
+    time: Arc<EngineTime>,
     metrics: Arc<Metrics>,
     lives: Lives,
     deadline: Duration,
@@ -147,13 +152,16 @@ pub(crate) struct LiveCalls {
 
 impl LiveCalls {
     pub(crate) fn new(
-        engine: Arc<dyn Engine>,
+        (engine, away): (Arc<dyn Engine>, Arc<Away>),
+        time: Arc<EngineTime>,
         metrics: Arc<Metrics>,
         lives: Lives,
         deadline: Duration,
     ) -> Self {
         Self {
             engine,
+            away,
+            time,
             metrics,
             lives,
             deadline,
@@ -232,7 +240,7 @@ impl LiveCalls {
                 .iter()
                 .flat_map(|live| {
                     let sent = live.is_sent();
-                    live.claims().map(move |claim| RenewCall {
+                    live.claims().filter(|claim| !is_local(claim.id)).map(move |claim| RenewCall {
                         claim,
                         subjects: Vec::new(),
                         sent,
@@ -243,13 +251,13 @@ impl LiveCalls {
                 })
                 .collect();
             for batch in calls.chunks(BATCH_MAX) {
-                match verb::within(self.deadline, self.engine.renew(batch)).await {
-                    Ok(reply) => self.metrics.admission_renewed.add((), count(reply.value.len())),
-                    Err(error) => {
-                        report::failed(&self.metrics, Verb::Renew, &error);
-                        if let Some(suppressed) = self.missed.pass(now()) {
-                            tracing::warn!(%error, suppressed, "a batch of renewals was missed");
-                        }
+                let within = (self.time.now(), self.deadline);
+                let (answers, error) = self.away.renew(&*self.engine, within, batch).await;
+                self.metrics.admission_renewed.add((), count(answers.iter().flatten().count()));
+                if let Some(error) = error {
+                    report::failed(&self.metrics, Verb::Renew, &error);
+                    if let Some(suppressed) = self.missed.pass(now()) {
+                        tracing::warn!(%error, suppressed, "a batch of renewals was missed");
                     }
                 }
             }
@@ -272,18 +280,18 @@ impl LiveCalls {
                     outgrown: None,
                 })
                 .collect();
-            let answers = verb::within(self.deadline, self.engine.renew(&calls)).await;
-            if let Err(error) = &answers {
-                report::failed(&self.metrics, Verb::Renew, error);
+            let within = (self.time.now(), self.deadline);
+            let (answers, error) = self.away.renew(&*self.engine, within, &calls).await;
+            if let Some(error) = error {
+                report::failed(&self.metrics, Verb::Renew, &error);
                 if let Some(suppressed) = self.ungrown.pass(now()) {
                     tracing::warn!(%error, suppressed, "holds could not grow");
                 }
             }
-            let answers = answers.map(|r| r.value).unwrap_or_default();
-            let short = answers.iter().filter(|a| matches!(a, Renewed::Short(_))).count();
+            let short = answers.iter().filter(|a| matches!(a, Some(Renewed::Short(_)))).count();
             self.metrics.admission_short.add((), count(short));
             for (index, live) in batch.iter().enumerate() {
-                answered(live, answers.get(index));
+                answered(live, answers.get(index).and_then(Option::as_ref));
             }
         }
     }

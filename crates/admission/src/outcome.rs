@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tollbook_engine::{Claim, ReleaseCall, SettleCall};
+use tollbook_engine::{Claim, ReleaseCall, RestoreCall, SettleCall};
 pub use tollbook_store::Ending;
 use tollbook_wire::{Anomalies, BodyMeter, Classes, HostedCalls, Usage};
 
@@ -85,6 +85,8 @@ impl Outcome {
 pub(crate) enum Posting {
     Settle(SettleCall),
     Release(ReleaseCall),
+    /// Of a reservation that a local book has admitted.
+    Restore(Box<RestoreCall>),
 }
 
 impl Posting {
@@ -92,6 +94,7 @@ impl Posting {
         match self {
             Self::Settle(call) => call.claim,
             Self::Release(call) => call.claim,
+            Self::Restore(call) => call.receipt.claim(),
         }
     }
 }

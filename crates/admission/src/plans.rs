@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use tollbook_engine::{Claim, Engine, ProgressCall, RenewCall, Shard};
+use tollbook_engine::{Claim, Engine, EngineError, ProgressCall, RenewCall, Shard};
 use tollbook_ledger::stream::{Seen, Share, Stream};
 use tollbook_ledger::units::PROGRESS_ACCOUNTS_MAX;
 use tollbook_ledger::{AccountId, Micros, Progress, Receipt, Reserve, Shape};
@@ -19,9 +19,10 @@ use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
 use tollbook_telemetry::log::Every;
 
+use crate::away::Away;
 use crate::live::WARN_EVERY;
+use crate::report;
 use crate::time::EngineTime;
-use crate::{report, verb};
 
 /// What a stream shows of itself, told chunk by chunk and read at every flush.
 #[derive(Debug, Default)]
@@ -114,9 +115,55 @@ impl std::fmt::Debug for Plan {
     }
 }
 
-/// All plans of a gateway.
+/// Who has the accounts that calls are planned on.
+pub(crate) enum Keeper {
+    Engine(Arc<dyn Engine>, Arc<Away>),
+    /// The local books.
+    Local(Arc<Away>),
+}
+
+impl Keeper {
+    /// `None`: the shard is not asked at the moment.
+    async fn progress(
+        &self,
+        (now, deadline): (Micros, Duration),
+        call: &ProgressCall,
+    ) -> Option<Result<Micros, EngineError>> {
+        match self {
+            Self::Engine(_, away) if away.is_open(call.shard) => None,
+            Self::Engine(engine, away) => {
+                let reply = away.timed(call.shard, deadline, engine.progress(call)).await;
+                Some(reply.map(|reply| reply.now))
+            }
+            Self::Local(away) => {
+                away.local().progress(now, call.shard, &call.batches);
+                Some(Ok(now))
+            }
+        }
+    }
+
+    async fn renew(
+        &self,
+        (now, deadline): (Micros, Duration),
+        calls: &[RenewCall],
+    ) -> Result<(), EngineError> {
+        match self {
+            Self::Engine(engine, away) => {
+                away.renew(&**engine, (now, deadline), calls).await.1.map_or(Ok(()), Err)
+            }
+            Self::Local(away) => {
+                for call in calls {
+                    away.renew_locally(now, call);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// All plans of a gateway at one keeper.
 pub(crate) struct Plans {
-    engine: Arc<dyn Engine>,
+    keeper: Keeper,
     time: Arc<EngineTime>,
     metrics: Arc<Metrics>,
     /// Names this gateway's batches; random at each start.
@@ -146,7 +193,7 @@ struct Said {
 
 impl Plans {
     pub(crate) fn new(
-        engine: Arc<dyn Engine>,
+        keeper: Keeper,
         time: Arc<EngineTime>,
         metrics: Arc<Metrics>,
         gateway: u64,
@@ -154,7 +201,7 @@ impl Plans {
         accounts_max: usize,
     ) -> Self {
         let (accounts, numbered, missed) = (RwLock::default(), AtomicU64::new(0), Every::new(WARN_EVERY));
-        Self { engine, time, metrics, gateway, every, deadline, accounts, accounts_max, numbered, missed }
+        Self { keeper, time, metrics, gateway, every, deadline, accounts, accounts_max, numbered, missed }
     }
 
     /// Follows a call that the engine admitted, on each of its forecast accounts.
@@ -254,9 +301,12 @@ impl Plans {
     async fn send(&self, batches: &[(Shard, Progress)]) {
         let Some(&(shard, _)) = batches.first() else { return };
         let call = ProgressCall { shard, batches: batches.iter().map(|(_, batch)| batch.clone()).collect() };
-        match verb::within(self.deadline, self.engine.progress(&call)).await {
-            Ok(reply) => {
-                self.time.told(reply.now);
+        let Some(answer) = self.keeper.progress((self.time.now(), self.deadline), &call).await else {
+            return;
+        };
+        match answer {
+            Ok(now) => {
+                self.time.told(now);
                 self.metrics.plan_batches.add((), u64::try_from(batches.len()).unwrap_or(u64::MAX));
                 let all = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
                 for (shard, batch) in batches {
@@ -288,7 +338,7 @@ impl Plans {
             })
             .collect();
         for batch in calls.chunks(crate::live::BATCH_MAX) {
-            if let Err(error) = verb::within(self.deadline, self.engine.renew(batch)).await {
+            if let Err(error) = self.keeper.renew((self.time.now(), self.deadline), batch).await {
                 report::failed(&self.metrics, Verb::Renew, &error);
                 tracing::warn!(%error, "streams that outgrew their forecast were not learned from");
             }
@@ -380,7 +430,9 @@ mod tests {
         let time = Arc::new(EngineTime::new(1_800_000_000_000_000));
         let metrics = Arc::new(Metrics::new());
         let pauses = (Duration::from_secs(2), Duration::from_secs(1));
-        let plans = Plans::new(Arc::new(engine), Arc::clone(&time), Arc::clone(&metrics), 7, pauses, 2);
+        let away = Arc::new(Away::new(crate::away::AwayBounds::default(), Arc::clone(&metrics)));
+        let keeper = Keeper::Engine(Arc::new(engine), away);
+        let plans = Plans::new(keeper, Arc::clone(&time), Arc::clone(&metrics), 7, pauses, 2);
         let admit = |account: u64| {
             let (reserve, receipt) = call(account);
             plans.admitted(Shard(0), &reserve, &receipt, true)

@@ -2,6 +2,8 @@
 //!
 //! A refusal quotes the figures the engine decided with; nothing is computed anew (B232).
 
+use std::sync::Arc;
+
 use tollbook_ledger::{DenyKind, Measure, Micros};
 
 use crate::figures::Figures;
@@ -30,7 +32,10 @@ pub enum Refused {
     Immense,
     Limit(Box<LimitRefusal>),
     /// The engine is away and a limit of this call is closed then, or the spool is full.
-    Away,
+    Away {
+        /// The limit that is closed.
+        limit: Option<Arc<str>>,
+    },
     /// The gateway is shutting down.
     Stopping,
     /// The gateway's own fault; the inside is in the log.
@@ -38,6 +43,9 @@ pub enum Refused {
 }
 
 impl Refused {
+    /// Nothing can be decided, whatever the limits say.
+    pub(crate) const AWAY: Self = Self::Away { limit: None };
+
     /// A hard limit refused, of tenant or pool, to which a better count of the input might have mattered.
     pub(crate) fn is_by_hard_limit_on_input(&self) -> bool {
         matches!(self, Self::Limit(refusal) if refusal.hard && counts_input(refusal.measure))

@@ -2,11 +2,13 @@
 //!
 //! Invariants: a posting is acknowledged by the engine, or it waits in the bounded queue, or it lies in the spool; the
 //! engine makes repeats harmless. An engine at hand is asked at once, in place; only what it cannot take waits.
-//! When the engine is away: postings wait, oldest first; a full queue spills to the spool file; a full spool raises
-//! [`Settler::is_full`], which closes the door and turns readiness off. Nothing known is dropped.
+//! When the engine is away: postings wait, oldest first, those of a shard that is there pass the others; a full queue
+//! spills to the spool file; a full spool raises [`Settler::is_full`], which closes the door and turns readiness off.
+//! Nothing known is dropped. What local books admitted meanwhile is restored; an engine that cannot do that gets its entry
+//! to be kept apart, with an alarm (L8).
 //! Knows nothing about HTTP.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +17,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tollbook_engine::{Engine, EngineError, ErrorKind, Loss};
+use tollbook_engine::{Engine, EngineError, ErrorKind, Loss, RestoreCall, Shard};
 use tollbook_ledger::{Met, Micros, Settled};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
 
+use crate::away::{self, Away};
 use crate::outcome::Posting;
 use crate::report;
 use crate::spool::{Spool, SpoolError, Spooled};
@@ -29,6 +32,9 @@ use crate::vouchers::Vouchers;
 
 /// First and longest pause between two tries while the engine is away.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// Shards that may fail in one round before the rest of it is left for the next; lost ones, which answer fast, are none.
+const FAILED_MAX: usize = 4;
 
 /// Bounds of settling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +66,7 @@ struct Queue {
 /// Takes postings from Tickets and sees them through.
 pub(crate) struct Settler {
     engine: Arc<dyn Engine>,
+    away: Arc<Away>,
     time: Arc<EngineTime>,
     metrics: Arc<Metrics>,
     bounds: SettleBounds,
@@ -75,7 +82,7 @@ type Sending = Pin<Box<dyn Future<Output = Result<Settled, EngineError>> + Send>
 
 impl Settler {
     pub(crate) fn new(
-        engine: Arc<dyn Engine>,
+        (engine, away): (Arc<dyn Engine>, Arc<Away>),
         time: Arc<EngineTime>,
         metrics: Arc<Metrics>,
         bounds: SettleBounds,
@@ -84,6 +91,7 @@ impl Settler {
     ) -> Self {
         Self {
             engine,
+            away,
             time,
             metrics,
             bounds,
@@ -98,12 +106,26 @@ impl Settler {
     /// Hands over the posting of a call that ended now. Never blocks, never fails: at worst it is spooled.
     pub(crate) fn post(self: &Arc<Self>, posting: Posting) {
         let job = Job { posting: Arc::new(posting), ended: Instant::now() };
+        let shard = job.shard();
+        if self.away.is_open(shard) {
+            return self.wait_or_spill(job);
+        }
         let mut sending = self.first(&job);
         match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(settled)) => self.done(job, &settled),
-            Poll::Ready(Err(error)) => self.failed(job, &error),
+            Poll::Ready(result) => {
+                self.away.told(shard, &result, Duration::ZERO);
+                match result {
+                    Ok(settled) => self.done(job, &settled),
+                    Err(error) => self.failed(job, &error),
+                }
+            }
             Poll::Pending => self.go_on(job, sending),
         }
+    }
+
+    /// Something that was away is back: what waits for it need not wait on.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
     }
 
     /// True while the spool is full: the caller closes the door and readiness.
@@ -154,10 +176,7 @@ impl Settler {
     /// A later try: its age is told as of now.
     fn again(&self, job: &Job) -> Sending {
         let mut posting = Posting::clone(&job.posting);
-        if let Posting::Settle(call) = &mut posting {
-            let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
-            call.age = call.age.saturating_add(age);
-        }
+        age(&mut posting, Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX));
         self.send(Arc::new(posting))
     }
 
@@ -173,6 +192,7 @@ impl Settler {
             match &*posting {
                 Posting::Settle(call) => engine.settle(call).await.map(|r| r.value),
                 Posting::Release(call) => engine.release(call).await.map(|r| r.value),
+                Posting::Restore(call) => restore(&*engine, call).await,
             }
         })
     }
@@ -192,10 +212,9 @@ impl Settler {
         }
         let settler = Arc::clone(self);
         runtime.spawn(async move {
-            let result = match tokio::time::timeout(settler.bounds.deadline, sending).await {
-                Ok(result) => result,
-                Err(_) => Err(EngineError::unknown(ErrorKind::Deadline)),
-            };
+            let began = tokio::time::Instant::now();
+            let result = verb::within_owned(settler.bounds.deadline, sending).await;
+            settler.away.told(job.shard(), &result, began.elapsed());
             settler.lock().under_way -= 1;
             match result {
                 Ok(settled) => settler.done(job, &settled),
@@ -206,13 +225,25 @@ impl Settler {
     }
 
     fn done(&self, job: Job, settled: &Settled) {
-        let is_settle = matches!(*job.posting, Posting::Settle(_));
-        report::settled(&self.metrics, settled, is_settle);
+        let is_release = matches!(*job.posting, Posting::Release(_));
+        let is_unbooked = settled.before == Met::Unknown && !is_release;
+        report::settled(&self.metrics, settled, !is_release);
+        if matches!(*job.posting, Posting::Restore(_)) {
+            if is_unbooked {
+                tracing::error!(
+                    claim = ?job.posting.claim(),
+                    "a call that was admitted while the book was away cannot be booked by this engine: unbooked"
+                );
+            } else {
+                self.metrics.settle_restored.inc(());
+            }
+            return;
+        }
         if self.vouchers.as_ref().is_some_and(|vouchers| !vouchers.ended(&job.posting, settled.before)) {
             // The book was made whole without this call, and will hear of it.
             return self.wait_or_spill(job);
         }
-        if settled.before == Met::Unknown && is_settle {
+        if is_unbooked {
             tracing::error!(claim = ?job.posting.claim(), "a settle met an id the engine no longer knows: unbooked");
         }
     }
@@ -273,12 +304,24 @@ impl Settler {
         None
     }
 
-    /// Posts what waits; false when the engine took something not. What belongs to a lost shard waits beside the others.
+    /// Posts what waits, each once; false when something waits on. A shard that fails, or is lost, keeps back its own
+    /// postings alone, and data that cannot be read the postings that need it.
     async fn drain(&self) -> bool {
-        let mut aside = Vec::new();
-        let drained = loop {
-            let Some(job) = self.next() else { break true };
+        let mut kept: BTreeSet<Shard> = BTreeSet::new();
+        let mut failed = 0;
+        let mut back = VecDeque::new();
+        let mut left = self.lock().waiting.len();
+        while left > 0 && failed < FAILED_MAX {
+            left -= 1;
+            let Some(job) = self.next() else { break };
+            let shard = job.shard();
+            if kept.contains(&shard) || self.away.is_open(shard) {
+                back.push_back(job);
+                continue;
+            }
+            let began = tokio::time::Instant::now();
             let result = verb::within_owned(self.bounds.deadline, self.again(&job)).await;
+            self.away.told(shard, &result, began.elapsed());
             match result {
                 Ok(settled) => {
                     self.lock().under_way -= 1;
@@ -293,21 +336,23 @@ impl Settler {
                         continue;
                     }
                     self.metrics.settle_retried.inc(());
-                    let lost = self.is_lost(&job, &error);
-                    aside.push(job);
-                    if !lost {
-                        break false;
+                    if self.is_lost(&job, &error) {
+                        kept.insert(shard);
+                    } else if !matches!(error.kind, ErrorKind::Damaged(_)) {
+                        kept.insert(shard);
+                        failed += 1;
                     }
+                    back.push_back(job);
                 }
             }
-        };
-        let all = aside.is_empty();
+        }
+        // What was taken up and not posted counts as under way until here, within the queue's bound.
         let mut queue = self.lock();
-        queue.under_way -= aside.len();
-        for job in aside.into_iter().rev() {
+        queue.under_way -= back.len();
+        while let Some(job) = back.pop_back() {
             queue.waiting.push_front(job);
         }
-        drained && all
+        queue.waiting.is_empty()
     }
 
     /// Nothing is left to restore of a call whose end was refused: it expires.
@@ -350,7 +395,7 @@ impl Settler {
         };
         let count = left.len();
         for spooled in left {
-            if self.repost(spooled).await.is_err() {
+            if self.away.is_open(spooled.posting.claim().shard) || self.repost(spooled).await.is_err() {
                 return false;
             }
         }
@@ -359,11 +404,14 @@ impl Settler {
 
     /// Posts one outcome of the spool, told with its true age (L8).
     async fn repost(&self, mut spooled: Spooled) -> Result<(), EngineError> {
-        if let Posting::Settle(call) = &mut spooled.posting {
-            call.age = self.time.now().saturating_sub(spooled.ended);
-        }
+        let later = self.time.now().saturating_sub(spooled.ended);
+        let told = told_age(&spooled.posting);
+        age(&mut spooled.posting, later.saturating_sub(told));
         let job = Job { posting: Arc::new(spooled.posting), ended: Instant::now() };
-        let error = match verb::within_owned(self.bounds.deadline, self.again(&job)).await {
+        let began = tokio::time::Instant::now();
+        let result = verb::within_owned(self.bounds.deadline, self.again(&job)).await;
+        self.away.told(job.shard(), &result, began.elapsed());
+        let error = match result {
             Ok(settled) => {
                 self.done(job, &settled);
                 return Ok(());
@@ -418,8 +466,48 @@ impl Settler {
     }
 }
 
+impl Job {
+    fn shard(&self) -> Shard {
+        self.posting.claim().shard
+    }
+}
+
+/// Restores a call of a local book. Where the engine cannot do that, or will not, what is known of the call goes to the
+/// journal all the same, kept apart.
+async fn restore(engine: &dyn Engine, call: &RestoreCall) -> Result<Settled, EngineError> {
+    match engine.restore(call).await {
+        Ok(_) => Ok(Settled { before: Met::Held, overrun: Vec::new(), posted: Vec::new(), admitted: 0 }),
+        Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Refused(_)) => {
+            engine.settle(&away::unbooked(call)).await.map(|reply| reply.value)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a posting older.
+fn age(posting: &mut Posting, later: Micros) {
+    match posting {
+        Posting::Settle(call) => call.age = call.age.saturating_add(later),
+        Posting::Restore(call) => away::aged(call, later),
+        Posting::Release(_) => {}
+    }
+}
+
+/// How old a posting says it is; nothing for one that is not asked.
+fn told_age(posting: &Posting) -> Micros {
+    match posting {
+        Posting::Settle(call) => call.age,
+        Posting::Restore(call) => match &call.state {
+            tollbook_engine::RestoredState::Ended { age, .. } => *age,
+            tollbook_engine::RestoredState::Held { .. } => 0,
+        },
+        Posting::Release(_) => 0,
+    }
+}
+
 fn verb_of(posting: &Posting) -> Verb {
     match posting {
+        Posting::Restore(_) => Verb::Restore,
         Posting::Settle(_) => Verb::Settle,
         Posting::Release(_) => Verb::Release,
     }

@@ -8,10 +8,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use tollbook_engine::{Claim, ReleaseCall, SettleCall, Shard};
-use tollbook_ledger::{AccountId, LEGS_MAX, Micros, ReleaseWhy, ReservationId, SubjectId};
+use tollbook_engine::{ReleaseCall, SettleCall};
+use tollbook_ledger::{Micros, ReleaseWhy};
 
+use crate::bytes::{Reader, put_accounts, put_claim, put_u64};
 use crate::outcome::Posting;
+use crate::restoration;
 
 /// Longest frame that is believed when reading back.
 const FRAME_MAX: usize = 64 << 10;
@@ -119,6 +121,7 @@ fn read_all(bytes: &[u8]) -> (Vec<Spooled>, u64) {
 /// Kinds of payload; on disk, so none is used again.
 const SETTLE_WITHOUT_LANDED: u8 = 1;
 const SETTLE: u8 = 5;
+const RESTORE: u8 = 6;
 
 /// Frame: length u32, crc32 u32, payload; little endian.
 fn encode(spooled: &Spooled) -> Vec<u8> {
@@ -147,30 +150,16 @@ fn encode(spooled: &Spooled) -> Vec<u8> {
             put_accounts(&mut payload, &call.accounts);
             payload.extend_from_slice(call.entry.as_deref().unwrap_or_default());
         }
+        Posting::Restore(call) => {
+            payload.push(RESTORE);
+            restoration::put(&mut payload, call);
+        }
     }
     let mut frame = Vec::with_capacity(payload.len() + 8);
     frame.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
     frame.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
     frame.append(&mut payload);
     frame
-}
-
-fn put_u64(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-fn put_claim(out: &mut Vec<u8>, claim: Claim) {
-    out.push(claim.shard.0);
-    out.extend_from_slice(&claim.id.0.to_le_bytes());
-    out.extend_from_slice(&claim.attempt.to_le_bytes());
-}
-
-fn put_accounts(out: &mut Vec<u8>, accounts: &[AccountId]) {
-    out.push(u8::try_from(accounts.len()).unwrap_or(u8::MAX));
-    for account in accounts {
-        put_u64(out, account.subject.0);
-        put_u64(out, account.name);
-    }
 }
 
 /// One frame off the front of `bytes`, and how long it was; `None` at the end or at a torn tail.
@@ -193,6 +182,10 @@ fn decode_payload(payload: &[u8]) -> Option<Spooled> {
     let mut reader = Reader { rest: payload };
     let ended = reader.u64()?;
     let kind = reader.u8()?;
+    if kind == RESTORE {
+        let posting = Posting::Restore(Box::new(restoration::take(&mut reader)?));
+        return Some(Spooled { posting, ended });
+    }
     let claim = reader.claim()?;
     let accounts = reader.accounts()?;
     let posting = match kind {
@@ -224,48 +217,32 @@ fn decode_payload(payload: &[u8]) -> Option<Spooled> {
     Some(Spooled { posting, ended })
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.rest.split_first_chunk::<N>()?;
-        self.rest = rest;
-        Some(*head)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|[b]| b)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn claim(&mut self) -> Option<Claim> {
-        let shard = Shard(self.u8()?);
-        let id = ReservationId(self.take().map(u128::from_le_bytes)?);
-        let attempt = self.take().map(u16::from_le_bytes)?;
-        Some(Claim { shard, id, attempt })
-    }
-
-    fn accounts(&mut self) -> Option<Vec<AccountId>> {
-        let count = usize::from(self.u8()?);
-        if count > LEGS_MAX {
-            return None;
-        }
-        (0..count).map(|_| Some(AccountId { subject: SubjectId(self.u64()?), name: self.u64()? })).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tollbook_engine::{Claim, Shard};
+    use tollbook_ledger::{AccountId, ReservationId, SubjectId};
+
     use super::*;
+    use crate::restoration::tests::{call, states};
+
+    fn restore() -> Spooled {
+        Spooled { posting: Posting::Restore(Box::new(call(states().remove(0)))), ended: 17 }
+    }
+
+    /// The longest there can be is believed when it is read back.
+    #[test]
+    fn a_restore_of_the_longest_reservation_fits_a_frame() {
+        let Posting::Restore(mut longest) = restore().posting else { panic!("it is one") };
+        let most = longest.asked.reserve.legs[6].limits[0];
+        for leg in &mut longest.asked.reserve.legs {
+            leg.limits = vec![most; tollbook_ledger::units::LIMITS_PER_LEG_MAX];
+        }
+        if let tollbook_engine::RestoredState::Ended { entry, .. } = &mut longest.state {
+            *entry = Some(vec![1; tollbook_engine::ENTRY_MAX]);
+        }
+        let frame = encode(&Spooled { posting: Posting::Restore(longest), ended: 1 });
+        assert!(frame.len() <= FRAME_MAX && read_all(&frame).0.len() == 1, "{}", frame.len());
+    }
 
     fn settle(n: u64) -> Spooled {
         let account = AccountId { subject: SubjectId(n), name: n + 1 };
@@ -293,8 +270,12 @@ mod tests {
     #[test]
     fn what_was_spooled_is_read_back_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let written =
-            [settle(1), release(ReleaseWhy::NeverSent, None), release(ReleaseWhy::Failed, Some(vec![8]))];
+        let written = [
+            settle(1),
+            release(ReleaseWhy::NeverSent, None),
+            restore(),
+            release(ReleaseWhy::Failed, Some(vec![8])),
+        ];
         let (mut spool, left) = Spool::open(dir.path(), 1 << 20).unwrap();
         assert!(left.is_empty());
         for spooled in &written {

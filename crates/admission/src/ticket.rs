@@ -17,6 +17,7 @@ use tollbook_telemetry::{InFlight, NameLabel, PoolLabel};
 use tollbook_wire::{Classes, Surface};
 
 use crate::admit::Admission;
+use crate::away::{Degraded, Ended, LocalEnd, is_local};
 use crate::bound::Bound;
 use crate::charge::{self, Charge};
 use crate::estimate::Estimate;
@@ -69,9 +70,19 @@ impl Ticket {
 
     /// What the headers of any answer to this call tell.
     pub fn figures(&self) -> &Figures {
-        const NONE: &Figures =
-            &Figures { requests: None, llm_tokens: None, input_llm_tokens: None, output_llm_tokens: None };
+        const NONE: &Figures = &Figures {
+            requests: None,
+            llm_tokens: None,
+            input_llm_tokens: None,
+            output_llm_tokens: None,
+            degraded: None,
+        };
         self.open.as_ref().map_or(NONE, |open| &open.figures)
+    }
+
+    /// How the call was admitted, if the book was away then.
+    pub fn degraded(&self) -> Option<Degraded> {
+        self.figures().degraded
     }
 
     pub fn request_id(&self) -> &str {
@@ -162,8 +173,9 @@ impl Ticket {
         let attempt = receipt.receipt.attempt.saturating_add(1);
         open.pool_plan.end(admission.now(), 0);
         let reserved = admission.reserve_pool(open, attempt).await;
-        let (receipt, plan) = reserved.inspect_err(|refused| admission.note_refused(refused))?;
+        let (receipt, plan, degraded) = reserved.inspect_err(|refused| admission.note_refused(refused))?;
         open.pool_plan = plan;
+        open.figures.degraded = open.figures.degraded.max(degraded);
         open.live.set_pool(receipt.as_ref().map(Receipt::claim));
         open.pool = receipt;
         Ok(())
@@ -282,9 +294,15 @@ impl Open {
         };
         let actual = settle.amounts(self, binding, receipt);
         let mut body = self.entry(side, outcome);
+        body.flags.degraded = is_local(receipt.receipt.id);
         settle.describe(&mut body, self, binding, receipt, &actual);
         if side == Side::Tenant {
             report::overrun(&self.admission.metrics, body.overrun);
+        }
+        if is_local(receipt.receipt.id) {
+            let end = LocalEnd::Used { actual: &actual, landed: self.landed_of(settle), learn: settle.learn };
+            let entry = Some(body.encode());
+            return self.admission.ended_locally(Ended { receipt, end, entry });
         }
         let call = SettleCall {
             claim: receipt.claim(),
@@ -302,8 +320,12 @@ impl Open {
         let entry = (why == ReleaseWhy::Failed).then(|| {
             let mut body = self.entry(side, outcome);
             body.figures = Source::Nothing;
+            body.flags.degraded = is_local(receipt.receipt.id);
             body.encode()
         });
+        if is_local(receipt.receipt.id) {
+            return self.admission.ended_locally(Ended { receipt, end: LocalEnd::Released(why), entry });
+        }
         let call = ReleaseCall { claim: receipt.claim(), accounts: accounts(receipt), why, entry };
         self.admission.settler.post(Posting::Release(call));
     }

@@ -4,7 +4,8 @@
 //! period starts, key expiry and ages, never for a decision the engine makes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use tollbook_ledger::Micros;
 

@@ -177,6 +177,8 @@ impl Vouchers {
         let keeps = match &**posting {
             Posting::Settle(_) => true,
             Posting::Release(call) => call.why == ReleaseWhy::Failed && call.entry.is_some(),
+            // Of a call that the book never admitted: it has no voucher.
+            Posting::Restore(_) => return true,
         };
         let seq = match before {
             Met::Held | Met::Ended(End::Settled | End::Released) => Some(SEQ_END),
@@ -371,6 +373,7 @@ impl Vouchers {
         let (how, posted, landed, entry) = match &*end.posting {
             Posting::Settle(call) => (End::Settled, call.actual.clone(), call.landed, Some(&call.entry)),
             Posting::Release(call) => (End::Released, kept(voucher), 0, call.entry.as_ref()),
+            Posting::Restore(_) => return Told::Nothing,
         };
         if own.is_some_and(is_in_sums) {
             return Told::Restore(RestoredState::Ended { how, posted: None, landed, age, entry: None });

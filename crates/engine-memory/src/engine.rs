@@ -373,8 +373,8 @@ impl Engine for MemoryEngine {
         self.each(calls, |call| call.claim.shard, |state, now, call| state.expire(now, call.claim))
     }
 
-    fn restore<'a>(&'a self, _call: &'a RestoreCall) -> Answer<'a, ()> {
-        unsupported()
+    fn restore<'a>(&'a self, call: &'a RestoreCall) -> Answer<'a, ()> {
+        self.on(call.asked.shard, |state, now| state.restore(now, call))
     }
 
     fn adjust<'a>(&'a self, call: &'a AdjustCall) -> Answer<'a, bool> {
@@ -444,8 +444,4 @@ impl Engine for MemoryEngine {
         };
         Box::pin(ready(done))
     }
-}
-
-fn unsupported<'a, T: Send + 'static>() -> Answer<'a, T> {
-    Box::pin(ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
 }

@@ -17,6 +17,7 @@ mod journal;
 mod log;
 mod open;
 mod options;
+mod restore;
 mod shard;
 mod stats;
 mod survey;

@@ -53,6 +53,8 @@ const ANTHROPIC_OUTPUT: Names = Names {
     reset: HeaderName::from_static("anthropic-ratelimit-output-tokens-reset"),
     short: "output-tokens",
 };
+/// The book was away when the call was decided.
+const DEGRADED: HeaderName = HeaderName::from_static("x-tollbook-degraded");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -74,6 +76,9 @@ fn anthropic(figures: &Figures) -> [Option<(Names, Figure)>; 4] {
 
 /// Writes every figure there is. `at`: the time to count RFC 3339 resets from, UTC seconds; now if absent.
 pub(crate) fn write(out: &mut HeaderMap, dialect: Dialect, figures: &Figures, at: Option<u64>) {
+    if let Some(degraded) = figures.degraded {
+        out.insert(DEGRADED, HeaderValue::from_static(degraded.word()));
+    }
     let mut ietf = String::with_capacity(96);
     let mut policy = String::with_capacity(96);
     match dialect {

@@ -249,6 +249,12 @@ impl Gateway {
         let why = match self.admission.readiness() {
             _ if !self.ready.load(Ordering::Relaxed) => "shutting down\n",
             Readiness::Ready => return plain(StatusCode::OK, "ready\n"),
+            Readiness::Degraded => {
+                return plain(
+                    StatusCode::OK,
+                    "degraded: the book is away, limits with `when_away` other than closed let calls in\n",
+                );
+            }
             Readiness::SpoolFull => "outcomes cannot be kept: the spool is full\n",
             Readiness::EngineAway => {
                 "the book takes no bookings: is the disk of its log full, or its server away, full or a replica?\n"

@@ -192,8 +192,10 @@ impl Problem {
                     .retry(Retry::Never(None))
             }
             Refused::Limit(limit) => Self::limit(&limit, dialect, jitter),
-            Refused::Away => {
-                Self::unavailable("limits cannot be checked at the moment").code("ledger_unavailable")
+            Refused::Away { limit } => {
+                let text = "limits cannot be checked at the moment";
+                let text = limit.map_or_else(|| text.to_owned(), |name| format!("{text} (`{name}`)"));
+                Self::unavailable(text).code("ledger_unavailable")
             }
             Refused::Stopping => Self::unavailable("the gateway is shutting down").code("shutting_down"),
             Refused::Internal => {

@@ -44,7 +44,7 @@ pub(crate) fn limit(check: &mut Check, catalog: &Catalog, index: usize, draft: &
         strictness,
         hold: draft.hold.unwrap_or(if hard { Hold::Worst } else { Hold::Expected }),
         on_expiry: draft.on_expiry.unwrap_or(if hard { OnExpiry::Charge } else { OnExpiry::Release }),
-        when_away: draft.when_away.unwrap_or(WhenAway::Closed),
+        when_away: draft.when_away.unwrap_or(if hard { WhenAway::Closed } else { WhenAway::Local }),
         meter: meter(catalog, draft),
         hold_factor_thousandths: hold_factor?,
         estimator: draft.estimator,
@@ -353,9 +353,6 @@ impl One<'_> {
             self.meaningless("on_expiry", measure);
         }
         self.booking();
-        if matches!(draft.when_away, Some(WhenAway::Local | WhenAway::Open)) {
-            self.problem("when_away", ProblemKind::AwayNotBuilt);
-        }
         if let Some(estimator) = draft.estimator {
             if matches!(draft.measure, Measure::Requests | Measure::Concurrency | Measure::InputTokens) {
                 self.meaningless("estimator", measure);

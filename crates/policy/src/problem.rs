@@ -90,10 +90,6 @@ pub enum ProblemKind {
         "a provider that charges as llm_tokens stream is booked by forecast, one that charges at the start as held"
     )]
     ChargeAgainstBooking,
-    #[error(
-        "only a book that calls can do without will have another answer than closed; leave it out or say closed"
-    )]
-    AwayNotBuilt,
     #[error("there is no time zone `{0}` in the bundled table")]
     UnknownZone(String),
     #[error("a month's anchor is a day from 1 to 31, a week's a weekday; no other period has one")]

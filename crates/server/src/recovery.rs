@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use tollbook_admission::{Admission, Losable, Settings, Snapshot, VoucherError};
@@ -16,6 +16,9 @@ use tollbook_store_sql::SqliteStore;
 use tollbook_telemetry::Metrics;
 
 use crate::book::OpenBook;
+
+/// Counts of which the highest is taken: shares grow only some beats after a gateway has gone, and not while some start.
+const COUNTS: usize = 8;
 
 /// What a book that can be lost needs, if it is one.
 pub(crate) fn losable(book: &OpenBook, store: &SqliteStore) -> Option<Losable> {
@@ -48,7 +51,7 @@ pub(crate) fn recover(
     getrandom::fill(&mut seed).ok().context("the system gives no randomness for the gateway's id")?;
     let quotas = quotas(Arc::clone(&admission));
     let here = (u64::from_le_bytes(seed), book.engine, book.fleet);
-    Ok(Recover::new(here, drain, Arc::new(Calls(admission)), quotas, book.lost, metrics))
+    Ok(Recover::new(here, drain, Arc::new(Calls::new(admission)), quotas, book.lost, metrics))
 }
 
 /// Periods of quotas by the limits in force when they are asked for.
@@ -65,21 +68,32 @@ fn quotas(admission: Arc<Admission>) -> QuotaPeriods {
     })
 }
 
-/// The calls of this gateway.
-struct Calls(Arc<Admission>);
+/// The calls of this gateway, and among how many they are shared.
+struct Calls {
+    admission: Arc<Admission>,
+    /// The last counts of gateways that live, the newest first.
+    lives: Mutex<[u32; COUNTS]>,
+}
+
+impl Calls {
+    fn new(admission: Arc<Admission>) -> Self {
+        let lives = Mutex::new([admission.gateways(); COUNTS]);
+        Self { admission, lives }
+    }
+}
 
 impl Part for Calls {
     fn restored(&self, shard: Shard) -> u64 {
-        self.0.vouchers().map_or(u64::MAX, |vouchers| vouchers.restored(shard))
+        self.admission.vouchers().map_or(u64::MAX, |vouchers| vouchers.restored(shard))
     }
 
     fn restore(&self, epoch: ShardEpoch) -> RestoreAnswer<'_> {
-        Box::pin(async move { self.0.restore(&epoch).await.map_err(job_error) })
+        Box::pin(async move { self.admission.restore(&epoch).await.map_err(job_error) })
     }
 
     fn forget(&self) -> Pin<Box<dyn Future<Output = Result<(), JobError>> + Send + '_>> {
         Box::pin(async move {
-            match self.0.vouchers() {
+            match self.admission.vouchers() {
                 Some(vouchers) => vouchers.ask().await.map(|_| ()).map_err(JobError::from),
                 None => Ok(()),
             }
@@ -87,7 +101,19 @@ impl Part for Calls {
     }
 
     fn lives(&self, gateways: u32) {
-        tracing::debug!(gateways, "gateways that share the book");
+        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        lives.rotate_right(1);
+        if let Some(newest) = lives.first_mut() {
+            *newest = gateways;
+        }
+        let most = lives.iter().copied().max().unwrap_or(gateways);
+        if most != self.admission.gateways() {
+            tracing::debug!(
+                gateways = most,
+                "gateways among which ceilings are shared while the book is away"
+            );
+            self.admission.set_gateways(most);
+        }
     }
 }
 

@@ -116,7 +116,9 @@ labels! {
     /// A part of usage. `cached` is in `input` and `reasoning` in `output` too.
     Part "part" { Input "input", Cached "cached", CacheWrite "cache_write", Output "output", Reasoning "reasoning" }
     /// What a mode of degradation did.
-    Away "away" { Closed "closed" }
+    Away "away" { Closed "closed", Local "local", Open "open" }
+    /// What a breaker did.
+    Turn "turn" { Opened "opened", Closed "closed" }
     /// How the input of a call was counted.
     Counted "by" {
         Learned "learned", Exact "exact", Budget "budget", Loading "loading", Failed "failed",

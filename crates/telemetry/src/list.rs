@@ -11,7 +11,7 @@ use crate::kinds::{Bounds, Counts, Gauges, Times};
 use crate::labels::{
     Alarm, Anomaly, Away, ConnectionCut, Counted, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
     LabelDoc, LabelSet, Loaded, Lost, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status,
-    StoreTrouble, Surface, UpstreamTrouble, Verb,
+    StoreTrouble, Surface, Turn, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
 
@@ -113,6 +113,12 @@ metrics! {
     Counts admission_renewed() "Renewals of live calls";
     Counts admission_short() "Renewals whose hard limits had no room to grow";
 
+    // the book away
+    Gauges away_shards() "Shards of the book that calls are not asked of, because it failed or was slow there";
+    Counts away_breaker(Turn) "Times a breaker opened or closed, that of the whole book and those of its shards";
+    Gauges away_books() "Local books kept while the book is away and a while after";
+    Gauges away_calls() "Calls admitted by local books that have not ended";
+
     // plans
     Gauges plan_streams() "Streams followed on forecast accounts at the last flush, one for each account";
     Counts plan_unfollowed() "Legs of calls on forecast accounts beyond those that are followed at once";
@@ -129,6 +135,7 @@ metrics! {
     Gauges settle_queue_depth() "Outcomes waiting to be settled";
     Counts settle_spooled() "Outcomes written to the spool file";
     Gauges settle_spool_bytes() "Bytes in the spool file";
+    Counts settle_restored() "Reservations admitted while the book was away whose truth it has taken since";
     Counts settle_retried() "Settles and releases the engine did not take and that are repeated";
 
     // what a lost book is rebuilt from

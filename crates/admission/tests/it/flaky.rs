@@ -1,11 +1,11 @@
 //! An engine that passes verbs on, loses replies, or is away, as a test tells it.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use tollbook_engine::ledger::{AccountId, Expired, Renewed, Settled};
 use tollbook_engine::{
-    AdjustCall, Answer, Balance, Cursor, Drift, DueHold, Engine, EngineError, ErrorKind, ExpireCall,
+    AdjustCall, Answer, Balance, Claim, Cursor, Drift, DueHold, Engine, EngineError, ErrorKind, ExpireCall,
     Inspection, JournalRecord, Loss, PeriodSum, ProgressCall, RebookCall, Recovery, ReleaseCall, RenewCall,
     Repair, Reply, ReserveCall, RestoreCall, SettleCall, Shard, ShardState, Verdict,
 };
@@ -22,21 +22,34 @@ pub(crate) enum Mood {
     LosesReplies = 2,
     /// Never answers.
     Silent = 3,
-    /// Reserves for the tenant, and never answers for its pool.
+    /// Answers for the tenant, and never for its pool.
     PoolSilent = 4,
     /// Applies one verb and loses its reply, then is away.
     Breaks = 5,
+    /// Answers, and takes its time.
+    Slow = 6,
+    /// Has lost what it had.
+    Lost = 7,
 }
+
+/// How long a slow engine takes.
+pub(crate) const SLOW: std::time::Duration = std::time::Duration::from_millis(300);
 
 pub(crate) struct Flaky {
     pub(crate) inner: MemoryEngine,
     mood: AtomicU8,
     pub(crate) settles: AtomicU64,
+    /// The next settle meets damaged data, and whatever settles the same call after it.
+    pub(crate) damages: AtomicBool,
+    pub(crate) damaged: Mutex<Option<Claim>>,
     /// The shard that calls find lost.
     pub(crate) lost: Mutex<Option<(Shard, Loss)>>,
     /// The epoch that gateways expect, and what was restored for it.
     pub(crate) expected: AtomicU64,
     pub(crate) restored: Mutex<Vec<RestoreCall>>,
+    pub(crate) reserves: AtomicU64,
+    /// Knows how to restore.
+    pub(crate) restores: AtomicBool,
 }
 
 impl Flaky {
@@ -45,6 +58,10 @@ impl Flaky {
             inner,
             mood: AtomicU8::new(0),
             settles: AtomicU64::new(0),
+            reserves: AtomicU64::new(0),
+            restores: AtomicBool::new(true),
+            damages: AtomicBool::new(false),
+            damaged: Mutex::default(),
             lost: Mutex::default(),
             expected: AtomicU64::new(0),
             restored: Mutex::default(),
@@ -59,6 +76,11 @@ impl Flaky {
         let lost = *self.lost.lock().unwrap();
         let (_, loss) = lost.filter(|(of, _)| *of == shard)?;
         Some(Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Lost(loss))))))
+    }
+
+    fn is_silent(&self, shard: Shard) -> bool {
+        self.mood.load(Ordering::SeqCst) == Mood::PoolSilent as u8
+            && shard == tollbook_admission::shard("pool")
     }
 
     fn pass<'a, T: Send + 'a>(&'a self, verb: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
@@ -82,6 +104,14 @@ impl Flaky {
                     Err(EngineError::unknown(ErrorKind::Away("the connection broke".into())))
                 })
             }
+            6 => {
+                let applied = verb();
+                Box::pin(async move {
+                    tokio::time::sleep(SLOW).await;
+                    applied.await
+                })
+            }
+            7 => Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Lost(Loss::All))))),
             _ => verb(),
         }
     }
@@ -89,11 +119,11 @@ impl Flaky {
 
 impl Engine for Flaky {
     fn reserve<'a>(&'a self, call: &'a ReserveCall) -> Answer<'a, Verdict> {
+        self.reserves.fetch_add(1, Ordering::SeqCst);
         if let Some(lost) = self.is_lost(call.shard) {
             return lost;
         }
-        let silent = self.mood.load(Ordering::SeqCst) == Mood::PoolSilent as u8;
-        if silent && call.shard == tollbook_admission::shard("pool") {
+        if self.is_silent(call.shard) {
             return Box::pin(std::future::pending());
         }
         self.pass(|| self.inner.reserve(call))
@@ -105,16 +135,29 @@ impl Engine for Flaky {
         self.pass(|| self.inner.renew(calls))
     }
     fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()> {
-        self.inner.progress(call)
+        self.pass(|| self.inner.progress(call))
     }
     fn settle<'a>(&'a self, call: &'a SettleCall) -> Answer<'a, Settled> {
         self.settles.fetch_add(1, Ordering::SeqCst);
         if let Some(lost) = self.is_lost(call.claim.shard) {
             return lost;
         }
+        if self.is_silent(call.claim.shard) {
+            return Box::pin(std::future::pending());
+        }
+        if self.damages.swap(false, Ordering::SeqCst) {
+            *self.damaged.lock().unwrap() = Some(call.claim);
+        }
+        if *self.damaged.lock().unwrap() == Some(call.claim) {
+            let damaged = EngineError::not_applied(ErrorKind::Damaged("a test".into()));
+            return Box::pin(std::future::ready(Err(damaged)));
+        }
         self.pass(|| self.inner.settle(call))
     }
     fn release<'a>(&'a self, call: &'a ReleaseCall) -> Answer<'a, Settled> {
+        if self.is_silent(call.claim.shard) {
+            return Box::pin(std::future::pending());
+        }
         self.pass(|| self.inner.release(call))
     }
     fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>> {
@@ -124,8 +167,16 @@ impl Engine for Flaky {
         if let Some(lost) = self.is_lost(call.asked.shard) {
             return lost;
         }
-        self.restored.lock().unwrap().push(call.clone());
-        Box::pin(std::future::ready(Ok(Reply { epoch: 1, now: 1, value: () })))
+        if self.expected.load(Ordering::SeqCst) > 0 {
+            // A voucher of a shard that is made whole: this engine has lost nothing.
+            self.restored.lock().unwrap().push(call.clone());
+            return Box::pin(std::future::ready(Ok(Reply { epoch: 1, now: 1, value: () })));
+        }
+        if self.restores.load(Ordering::SeqCst) {
+            self.pass(|| self.inner.restore(call))
+        } else {
+            Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
+        }
     }
     fn adjust<'a>(&'a self, call: &'a AdjustCall) -> Answer<'a, bool> {
         self.inner.adjust(call)
@@ -161,6 +212,9 @@ impl Engine for Flaky {
         self.inner.journal_trim(shard, upto)
     }
     fn takes(&self, shard: Shard) -> Answer<'_, ()> {
+        if self.is_silent(shard) {
+            return Box::pin(std::future::pending());
+        }
         self.pass(|| self.inner.takes(shard))
     }
     fn flush(&self) -> Answer<'_, ()> {

@@ -9,6 +9,7 @@
     reason = "a test that meets something unexpected fails there"
 )]
 
+mod away;
 mod counting;
 mod explain;
 mod flaky;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tollbook_admission::{Ending, Lives, Outcome, Settings};
-use tollbook_policy::{Booking, LimitDraft, Measure, Scope, ShapeDraft, Subject};
+use tollbook_policy::{Booking, LimitDraft, Measure, Scope, ShapeDraft, Subject, WhenAway};
 
 use crate::flaky::Mood;
 use crate::world::World;
@@ -27,7 +27,8 @@ async fn followed(world: &World) -> i64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_place_that_was_given_back_is_not_ended_again() {
-    let world = World::start(vec![of_pool(1_000_000)], Settings::default(), None).await;
+    let closed = LimitDraft { when_away: Some(WhenAway::Closed), ..of_pool(1_000_000) };
+    let world = World::start(vec![closed], Settings::default(), None).await;
     let mut first = world.admit(true).await.unwrap();
     first.ticket.sending();
     world.engine.set(Mood::Away);

@@ -1,6 +1,7 @@
 //! Settle exactly once, whatever the engine does meanwhile.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tollbook_admission::{Ending, Outcome, Readiness, Refused, Settings, SettleBounds};
@@ -59,17 +60,16 @@ async fn l03_a_lost_reply_is_asked_for_again_and_counts_once() {
     for _ in 0..20 {
         let mut admitted = world.admit(false).await.unwrap();
         admitted.ticket.sending();
-        let before = engine.settles.load(std::sync::atomic::Ordering::SeqCst);
+        let before = engine.settles.load(Ordering::SeqCst);
         engine.set(Mood::LosesReplies);
         admitted.ticket.end(&used(10, 5));
-        let sent = async || engine.settles.load(std::sync::atomic::Ordering::SeqCst) > before;
+        let sent = async || engine.settles.load(Ordering::SeqCst) > before;
         world.until("the reply was lost", sent).await;
         engine.set(Mood::Well);
     }
     world
         .until("all settles were acknowledged", async || {
-            world.journal().await.len() == 20
-                && engine.settles.load(std::sync::atomic::Ordering::SeqCst) >= 40
+            world.journal().await.len() == 20 && engine.settles.load(Ordering::SeqCst) >= 40
         })
         .await;
     assert_eq!(world.balance(1).await, (20 * 15, 0));
@@ -81,11 +81,11 @@ async fn b012_a_hold_that_cannot_be_written_admits_nothing() {
     let world = World::start(limits(), Settings::default(), None).await;
     for mood in [Mood::Away, Mood::Silent] {
         world.engine.set(mood);
-        assert!(matches!(world.admit(false).await, Err(Refused::Away)), "{mood:?}");
+        assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })), "{mood:?}");
     }
     // A reserve whose reply was lost may be held: it is given back, and nobody was admitted.
     world.engine.set(Mood::LosesReplies);
-    assert!(matches!(world.admit(false).await, Err(Refused::Away)));
+    assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })));
     world.engine.set(Mood::Well);
     world.until("what was held is given back", async || world.balance(1).await == (0, 0)).await;
     assert_eq!(world.balance(0).await, (0, 0));
@@ -101,7 +101,7 @@ async fn b012_a_hold_that_cannot_be_written_admits_nothing() {
 async fn what_the_first_of_two_asks_may_have_held_is_given_back() {
     let world = World::start(limits(), Settings::default(), None).await;
     world.engine.set(Mood::Breaks);
-    assert!(matches!(world.admit(false).await, Err(Refused::Away)));
+    assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })));
     assert_ne!(world.balance(1).await, (0, 0), "it was applied");
     world.engine.set(Mood::Well);
     let life = Settings::default().lives.door;
@@ -109,6 +109,28 @@ async fn what_the_first_of_two_asks_may_have_held_is_given_back() {
     tokio::time::timeout(life, world.until("what was held is given back", back))
         .await
         .expect("before its life ends");
+}
+
+/// What meets damaged data waits until it is mended; what ended after it does not.
+#[tokio::test(start_paused = true)]
+async fn a_settle_that_meets_damaged_data_holds_up_no_other() {
+    let world = World::start(limits(), Settings::default(), None).await;
+    let mut calls = Vec::new();
+    for _ in 0..6 {
+        calls.push(world.admit(false).await.unwrap());
+    }
+    world.engine.set(Mood::Away);
+    for call in calls {
+        call.ticket.end(&used(10, 5));
+    }
+    world.engine.damages.store(true, Ordering::SeqCst);
+    world.engine.set(Mood::Well);
+    world.until("the others are posted", async || world.journal().await.len() == 5).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.journal().await.len(), 5, "it cannot be posted yet");
+    *world.engine.damaged.lock().unwrap() = None;
+    world.until("it is mended", async || world.journal().await.len() == 6).await;
+    assert_eq!(world.balance(1).await, (6 * 15, 0));
 }
 
 /// A queue of four and a spool of a few kilobytes, filled to the brim, then the engine comes back.
@@ -135,7 +157,7 @@ async fn a_full_queue_spills_and_a_full_spool_closes_hard_limits() {
     }
     assert!(ended > 5, "some were spooled before it was full");
     world.engine.set(Mood::Well);
-    assert!(matches!(world.admit(false).await, Err(Refused::Away)), "the door is closed");
+    assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })), "the door is closed");
     // Calls in flight end all the same.
     calls.pop().unwrap().ticket.end(&used(10, 5));
     world.until("all of them are posted", async || world.journal().await.len() == ended + 1).await;
@@ -151,7 +173,7 @@ async fn an_engine_that_takes_no_calls_turns_readiness_off_until_it_is_back() {
         assert_eq!(world.admission.readiness(), Readiness::Ready);
         world.engine.set(Mood::Away);
         for _ in 0..3 {
-            assert!(matches!(world.admit(false).await, Err(Refused::Away)));
+            assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })));
             assert_eq!(world.admission.readiness(), Readiness::EngineAway);
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -221,14 +243,14 @@ async fn l07_renewals_keep_a_long_call_alive_and_a_silent_gateway_lets_it_expire
     let shard = tollbook_admission::shard("acme");
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        world.clock.0.fetch_add(5_000_000, std::sync::atomic::Ordering::SeqCst);
+        world.clock.0.fetch_add(5_000_000, Ordering::SeqCst);
         tokio::task::yield_now().await;
         assert!(world.engine.due(shard, 10).await.unwrap().value.is_empty());
     }
     assert!(world.balance(1).await.1 > 0);
     // The gateway dies: nobody renews, and the hold is due within a minute.
     world.running.abort();
-    world.clock.0.fetch_add(61_000_000, std::sync::atomic::Ordering::SeqCst);
+    world.clock.0.fetch_add(61_000_000, Ordering::SeqCst);
     assert_eq!(world.engine.due(shard, 10).await.unwrap().value.len(), 1);
     drop(admitted);
 }

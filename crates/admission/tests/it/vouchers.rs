@@ -222,7 +222,7 @@ async fn ends_wait_while_the_shard_is_lost_and_until_its_calls_are_restored() {
 async fn a_call_waits_a_moment_for_a_shard_that_is_being_opened() {
     let (world, lost, _) = start(limits()).await;
     *world.engine.lost.lock().unwrap() = Some((shard("acme"), Loss::All));
-    assert!(matches!(world.admit(false).await, Err(Refused::Away)), "nobody opens it");
+    assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })), "nobody opens it");
     let opened = async {
         lost.next().await;
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -13,6 +13,7 @@ mod fixture;
 mod harness;
 mod kills;
 mod load;
+mod restored;
 
 /// The suite on an engine that keeps nothing on disk.
 mod in_memory {

@@ -127,6 +127,8 @@ async fn b012_b148_without_the_engine_nothing_is_sent_and_each_dialect_is_told()
     world.engine.set(Mood::Well);
     world.settled().await;
     assert_eq!((world.balance(0).await, world.balance(1).await), ((0, 0), (0, 0)));
+    // It was not waited for any more; the next probe finds it there.
+    world.until("the engine is asked again", || world.admission.is_ready()).await;
     assert_eq!(world.chat(&ask("hello")).await.status, 200);
     assert_eq!(world.up.calls().len(), 1);
 }

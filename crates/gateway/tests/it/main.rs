@@ -13,6 +13,7 @@
 mod adm;
 mod asked;
 mod authority;
+mod away;
 mod bad;
 mod charged;
 mod coded;

@@ -1,13 +1,14 @@
 //! Readiness as an orchestrator sees it.
 
-use tollbook_policy::Measure;
+use tollbook_policy::{LimitDraft, Measure, WhenAway};
 
 use crate::flaky::Mood;
-use crate::world::{Plan, World, ask, key, rate};
+use crate::world::{Plan, World, ask, rate, tenant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readiness_follows_the_engine_and_comes_back_by_itself() {
-    let world = World::start(Plan::with([rate(key(), Measure::Requests, 100)])).await;
+    let closed = LimitDraft { when_away: Some(WhenAway::Closed), ..rate(tenant(), Measure::Requests, 100) };
+    let world = World::start(Plan::with([closed])).await;
     let readyz = async || {
         let answer = world.send("GET", "/readyz", &[], "").await;
         (answer.status.as_u16(), answer.text())

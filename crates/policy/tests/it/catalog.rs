@@ -32,7 +32,7 @@ fn defaults_follow_from_the_shape() {
         .rules()
         .map(|(_, rule)| (rule.limit.strictness, rule.limit.hold, rule.limit.on_expiry, rule.limit.when_away))
         .collect();
-    let soft = (Strictness::Soft, Hold::Expected, OnExpiry::Release, WhenAway::Closed);
+    let soft = (Strictness::Soft, Hold::Expected, OnExpiry::Release, WhenAway::Local);
     let hard = (Strictness::Hard, Hold::Worst, OnExpiry::Charge, WhenAway::Closed);
     assert_eq!(decided, [soft, hard, soft]);
     let names: Vec<&str> = catalog.rules().map(|(_, rule)| rule.limit.name.as_str()).collect();
@@ -46,12 +46,12 @@ fn strictness_sets_the_rest_and_may_be_overruled() {
         name: Some("b".to_owned()),
         hold: Some(Hold::Expected),
         on_expiry: Some(OnExpiry::Release),
-        when_away: Some(WhenAway::Closed),
+        when_away: Some(WhenAway::Open),
         ..hard.clone()
     };
     let catalog = with(vec![hard, overruled]);
     let holds: Vec<_> = catalog.rules().map(|(_, rule)| (rule.limit.hold, rule.limit.when_away)).collect();
-    assert_eq!(holds, [(Hold::Worst, WhenAway::Closed), (Hold::Expected, WhenAway::Closed)]);
+    assert_eq!(holds, [(Hold::Worst, WhenAway::Closed), (Hold::Expected, WhenAway::Open)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tollbook_admission::{
-    CountMode, Counted, Explanation, ModelPlan, Principal, Refused, StandingLine, Task,
+    Admission, AwayCounts, CountMode, Counted, Explanation, ModelPlan, Principal, Refused, StandingLine, Task,
 };
 use tollbook_store::{Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
@@ -177,9 +177,22 @@ pub(super) async fn inspect(admin: &Admin, tenant: &str) -> Result<Value, Refusa
 
 /// `GET /admin/v1/accounts`.
 pub(super) async fn accounts(admin: &Admin) -> Result<Value, Refusal> {
-    let lines = accounts::standing(&admin.admission).await.map_err(|error| away(&format!("{error:#}")))?;
+    let lines = accounts::standing(&admin.admission)
+        .await
+        .map_err(|error| away(&format!("{error:#}{}", absence(&admin.admission))))?;
     let data: Vec<Value> = lines.iter().map(account).collect();
     Ok(json!({"object": "list", "data": data}))
+}
+
+/// What the absence of the book has cost so far.
+fn absence(admission: &Admission) -> String {
+    let Some(report) = admission.absence() else { return String::new() };
+    let AwayCounts { refused, local, open } = report.counts;
+    format!(
+        "; the book is away for {} s: {refused} reservations refused, {local} left to this gateway's part of the ceilings (1 of {}), {open} let in",
+        report.seconds,
+        admission.gateways()
+    )
 }
 
 fn account(line: &accounts::Line) -> Value {
@@ -279,7 +292,7 @@ fn away(message: &str) -> Refusal {
 fn refused(refused: Refused) -> Refusal {
     let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
     let (status, code, message) = match refused {
-        Refused::Away | Refused::Stopping => return away("the engine does not answer"),
+        Refused::Away { .. } | Refused::Stopping => return away("the engine does not answer"),
         Refused::NoApiKey | Refused::BadApiKey => {
             (unprocessable, "bad_key", "such a key is refused".to_owned())
         }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use tollbook_admission::GATEWAYS_MAX;
 use tollbook_engine_redis::{Options, WrongOptions};
+use tollbook_policy::{Catalog, WhenAway};
 
 use super::file::{Durability, File};
 use super::mistakes::Mistakes;
@@ -25,6 +27,27 @@ impl Book {
             Self::Redis(options) => format!("{:?}, prefix {}", options.place, options.prefix),
         }
     }
+}
+
+/// A local share is of something: the gateways that share the book have to be known, where a limit wants one.
+pub(super) fn gateways(mistakes: &mut Mistakes, file: &File, catalog: Option<&Catalog>) -> u32 {
+    let Some(given) = &file.engine.redis else { return 1 };
+    match given.fleet_size {
+        Some(size) if (1..=GATEWAYS_MAX).contains(&size) => return size,
+        Some(_) => mistakes.add("engine.redis.fleet_size", format!("must be from 1 to {GATEWAYS_MAX}")),
+        None => {
+            let mut rules = catalog.into_iter().flat_map(Catalog::rules).map(|(_, rule)| &rule.limit);
+            if let Some(limit) = rules.find(|limit| !limit.shadow && limit.when_away == WhenAway::Local) {
+                let what = format!(
+                    "is missing: while the book is away `{}` admits within its part of the ceiling, as soft limits do unless they say otherwise",
+                    limit.name
+                );
+                let help = "say how many gateways share the book, or give such limits `when_away: closed`";
+                mistakes.add_with_help("engine.redis.fleet_size", what, help);
+            }
+        }
+    }
+    1
 }
 
 pub(super) fn book(mistakes: &mut Mistakes, file: &File, folder: &Path) -> Book {

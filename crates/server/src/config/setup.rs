@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tollbook_admission::{ApiKeyHash, Settings, Snapshot, TokenizerFile};
 use tollbook_gateway as gateway;
 
-use super::engine::{Book, book};
+use super::engine::{Book, book, gateways};
 use super::environment::Lookup;
 use super::file::{File, Log, default_data_dir, journal_in};
 use super::mistakes::Mistakes;
@@ -79,7 +79,7 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
     let files = named_files(&file, folder);
     let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
     let gateway = upstreams::gateway(&mut mistakes, &file, folder, listen);
-    let calls = upstreams::calls(&mut mistakes, &file.calls);
+    let mut calls = upstreams::calls(&mut mistakes, &file.calls);
     let admin = admin(&mut mistakes, &file, folder, listen);
     let traces = traces(&mut mistakes, &file.traces);
     let book = book(&mut mistakes, &file, folder);
@@ -88,6 +88,7 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
     let prices = models::prices(&mut mistakes, &file);
     let models = models::plans(&mut mistakes, &file, &mut Tokenizers::new(folder, look));
     let catalog = catalog::catalog(&mut mistakes, &file, &api_key_hash);
+    calls.away.gateways = gateways(&mut mistakes, &file, catalog.as_ref().map(|(catalog, _)| catalog));
     match catalog {
         Some((catalog, mut warnings)) if mistakes.0.is_empty() => {
             warnings.extend(warnings::unpriced(&file, &prices, &catalog));

@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tollbook_admission::{CountingBounds, Lives, Settings, SettleBounds, VoucherBounds};
+use tollbook_admission::{
+    AwayBounds, BreakerBounds, CountingBounds, FAILURES_MAX, Lives, OF_LAST_MAX, Settings, SettleBounds,
+    VoucherBounds,
+};
 use tollbook_gateway as gateway;
 
 use super::clients;
@@ -254,6 +257,7 @@ pub(super) fn calls(mistakes: &mut Mistakes, given: &file::Calls) -> Settings {
     if given.settle_queue_max == 0 {
         mistakes.add("calls.settle_queue_max", "must be at least 1");
     }
+    let breaker = breaker(mistakes, &given.breaker);
     Settings {
         lives: Lives {
             door: given.door_life.0,
@@ -272,7 +276,22 @@ pub(super) fn calls(mistakes: &mut Mistakes, given: &file::Calls) -> Settings {
             jobs_max: usize::try_from(given.count_jobs_max).unwrap_or(usize::MAX),
             bytes_max: usize::try_from(given.count_bytes_max.0).unwrap_or(usize::MAX),
         },
+        away: AwayBounds { breaker, ..AwayBounds::default() },
     }
+}
+
+fn breaker(mistakes: &mut Mistakes, given: &file::Breaker) -> BreakerBounds {
+    at_least(mistakes, "calls.breaker.slow", given.slow);
+    for (field, number, max) in [
+        ("failures", given.failures, FAILURES_MAX),
+        ("of_last", given.of_last, OF_LAST_MAX),
+        ("share", given.share, 100),
+    ] {
+        if !(1..=max).contains(&number) {
+            mistakes.add(format!("calls.breaker.{field}"), format!("must be from 1 to {max}"));
+        }
+    }
+    BreakerBounds { failures: given.failures, of_last: given.of_last, share: given.share, slow: given.slow.0 }
 }
 
 pub(super) fn at_least(mistakes: &mut Mistakes, path: &str, span: Span) {

@@ -195,12 +195,6 @@ fn each_limit_that_cannot_be_is_refused() {
             "measure: tokens, window: 1m, booking: held, strict: §true, ceiling: 1",
             format!("§ {at}.strict: strict has no meaning for a limit that is not booked by forecast"),
         ),
-        (
-            "measure: tokens, window: 1m, when_away: §open, ceiling: 1",
-            format!(
-                "§ {at}.when_away: only a book that calls can do without will have another answer than closed; leave it out or say closed"
-            ),
-        ),
         ("measure: tokens, window: §25h, ceiling: 1", format!("§ {at}.window: must be from 1 s to 86400 s")),
         (
             "measure: tokens, window: 1m, meter: { preset: §acme }, ceiling: 1",
@@ -530,4 +524,56 @@ fn operators_and_clients_do_not_share_an_address() {
     assert!(load("127.0.0.1:0", &format!("listen: 127.0.0.1:0, {key}")).is_ok());
     // Without a key that listener is closed.
     assert!(load("127.0.0.1:8081", "").is_ok());
+}
+
+#[test]
+fn a_share_of_a_limit_needs_the_number_of_gateways() {
+    let load = |redis: &str, limit: &str| {
+        let engine =
+            format!("engine: {{ redis: {{ url: \"redis://127.0.0.1:1\"{redis} }} }}\njournal: j.sqlite\n");
+        load(&format!("{engine}{HEAD}  - {{ id: t, limits: [{{ {limit}, ceiling: 5 }}] }}\n"))
+    };
+    let gateways = |redis: &str, limit: &str| load(redis, limit).unwrap().calls.away.gateways;
+    let rate = "measure: requests, window: 1m";
+    let report = load("", rate).unwrap_err();
+    assert!(
+        report.starts_with("t.yaml:1:11: engine.redis.fleet_size: is missing: while the book is away `tenant t requests rate`"),
+        "{report}"
+    );
+    assert!(load("", "measure: concurrency").is_err());
+    assert_eq!(gateways(", fleet_size: 4", rate), 4);
+    for closed in [
+        "measure: requests, window: 1m, when_away: closed",
+        "measure: requests, window: 1m, when_away: open",
+        "measure: requests, window: 1m, shadow: true",
+        "measure: requests, window: 1m, strictness: hard",
+        "measure: requests, period: day",
+    ] {
+        assert_eq!(gateways("", closed), 1, "{closed}");
+    }
+    assert!(load("", "measure: requests, period: day, when_away: local").is_err());
+    for wrong in [0, 10_001] {
+        let report = load(&format!(", fleet_size: {wrong}"), rate).unwrap_err();
+        assert!(report.ends_with("engine.redis.fleet_size: must be from 1 to 10000"), "{report}");
+    }
+    // A book of its own is shared with nobody.
+    let own = super::domain::load(&format!("{HEAD}  - {{ id: t, limits: [{{ {rate}, ceiling: 5 }}] }}\n"));
+    assert_eq!(own.unwrap().calls.away.gateways, 1);
+}
+
+#[test]
+fn a_breakers_numbers_have_bounds() {
+    let load =
+        |breaker: &str| load(&format!("calls: {{ breaker: {{ {breaker} }} }}\nupstreams: []\nmodels: []\n"));
+    for (good, wrong, told) in [
+        ("failures: 1", "failures: 0", "failures: must be from 1 to 1000"),
+        ("failures: 1000", "failures: 1001", "failures: must be from 1 to 1000"),
+        ("of_last: 64", "of_last: 65", "of_last: must be from 1 to 64"),
+        ("share: 100", "share: 101", "share: must be from 1 to 100"),
+        ("slow: 1ms", "slow: 0s", "slow: must be at least 1ms"),
+    ] {
+        assert!(load(good).is_ok(), "{good}");
+        let report = load(wrong).unwrap_err();
+        assert!(report.ends_with(&format!("calls.breaker.{told}")), "{report}");
+    }
 }

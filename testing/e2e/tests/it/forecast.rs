@@ -159,9 +159,9 @@ fn a_minute_of_trace_through_four_gateways_that_share_a_book() {
     let shared = tempfile::tempdir().unwrap();
     let config = piece
         .configuration(&mock.url())
-        .set("/calls", json!({"lost_wait": "5s"}))
         .set("/journal", json!(shared.path().join("journal.sqlite")))
-        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "5s"}}));
+        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "5s", "fleet_size": GATEWAYS}}))
+        .set("/calls", json!({"lost_wait": "5s", "breaker": {"slow": "2s"}}));
     piece.play((0..GATEWAYS).map(|_| Gateway::start(&config)).collect());
 }
 

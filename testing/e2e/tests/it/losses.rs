@@ -33,8 +33,13 @@ fn start() -> World {
     let shared = tempfile::tempdir().unwrap();
     let config = Config::new(&mock.url())
         .set("/journal", json!(shared.path().join("journal.sqlite")))
-        .set("/calls", json!({"renew_every": "500ms", "lost_wait": "5s", "decide_within": "5s"}))
-        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "2s"}}))
+        .set(
+            "/calls",
+            json!({
+                "renew_every": "500ms", "lost_wait": "5s", "decide_within": "5s", "breaker": {"slow": "1800ms"},
+            }),
+        )
+        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "2s", "fleet_size": 2}}))
         .simple_tenant("scarce", &json!([quota("requests", "lifetime", &ROOM.to_string())]))
         .simple_tenant("wide", &json!([quota("tokens", "day", "100000000")]));
     let gateways = (0..2).map(|_| Gateway::start(&config)).collect();

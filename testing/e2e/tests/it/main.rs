@@ -7,6 +7,7 @@
     reason = "test code: a panic is a failed test"
 )]
 
+mod away;
 mod calls;
 mod changed_file;
 mod command_line;

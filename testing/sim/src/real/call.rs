@@ -131,7 +131,7 @@ async fn admit(gateway: &Gateway, fate: &Fate, request_id: &Arc<str>) -> Result<
             gateway.bank().stats(|stats| stats.denied_by_pool += u64::from(limit.pool));
             Ok(None)
         }
-        Err(Refused::Away | Refused::Stopping) => Ok(None),
+        Err(Refused::Away { .. } | Refused::Stopping) => Ok(None),
         Err(other) => Err(format!("a call was refused with {other:?}")),
     }
 }

@@ -49,7 +49,7 @@ pub struct Limit {
     /// What becomes of a hold whose gateway died; `charge` where hard, else `release`.
     #[serde(default)]
     pub on_expiry: Option<OnExpiry>,
-    /// What happens while the book cannot be reached; `closed`, the only answer so far.
+    /// What happens while the book is away: it failed, is slow, or has lost its data. `local` where soft, `closed` where hard.
     #[serde(default)]
     pub when_away: Option<WhenAway>,
     /// Only calls to this model.
@@ -157,16 +157,17 @@ pub enum OnExpiry {
     Charge,
 }
 
-/// What happens while the book cannot be reached: every call is refused. The embedded book is away only when its disk is
-/// full or gone. `local` and `open` are load errors until there is a book that calls can do without.
+/// What happens while the book is away. Of the limits that bind a call the strictest answer wins. The embedded book is away only
+/// when its disk is full or gone. What is admitted meanwhile is posted to the book afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenAway {
-    /// Not taken: a load error.
+    /// Each gateway admits within its part of the ceiling, counted from nothing: the ceiling by the gateways that share the
+    /// book (`engine.redis.fleet_size`), rounded up.
     Local,
-    /// Calls are refused.
+    /// Calls are refused with 503.
     Closed,
-    /// Not taken: a load error.
+    /// Calls are admitted, and counted.
     Open,
 }
 

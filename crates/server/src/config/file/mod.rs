@@ -3,6 +3,7 @@
 //! The comments here are the help of `tollbook schema` and of `docs/reference/configuration.md`.
 //! Unknown fields are mistakes everywhere. Absent and null are the same.
 
+mod calls;
 mod clients;
 mod limit;
 mod traces;
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::{Decimal, Secret, Size, Span};
+pub use calls::{Breaker, Calls};
 pub use clients::*;
 pub use limit::*;
 pub use traces::Traces;
@@ -162,6 +164,10 @@ pub struct RedisBook {
     /// Longest one booking may take.
     #[serde(default = "default_deadline")]
     pub deadline: Span,
+    /// How many gateways share the book, until they have counted each other: while it is away, each of them gives
+    /// out so large a part of a limit with `when_away: local`. Needed where there is such a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet_size: Option<u32>,
 }
 
 fn default_prefix() -> String {
@@ -304,55 +310,6 @@ impl Default for Timeouts {
             keepalive: Span::from_secs(15),
             drain: Span::from_secs(30),
             detached: Span::from_secs(120),
-        }
-    }
-}
-
-/// How calls are booked. The defaults suit nearly everyone; tests make them shorter.
-#[derive(Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Calls {
-    /// Life of a hold until its call is sent; what is not sent by then is given back.
-    pub door_life: Span,
-    /// Life that a renewal gives; so long are the holds of a dead gateway kept.
-    pub renewed_life: Span,
-    /// Pause between two renewals; less than half of `renewed_life`.
-    pub renew_every: Span,
-    /// Pause between two batches that tell limits booked by forecast how streams go; 30 s at most.
-    pub flush_every: Span,
-    /// Longest a decision may take; after it the book counts as away.
-    pub decide_within: Span,
-    /// Longest one settlement may take; after it, it is repeated.
-    pub settle_within: Span,
-    /// Outcomes of calls that wait in memory to be settled; more go into the spool file.
-    pub settle_queue_max: u32,
-    /// Largest spool file; full, it closes hard limits.
-    pub spool_max: Size,
-    /// With a shared book: memory for what its store may lose, until the journal has it.
-    pub vouchers_max: Size,
-    /// With a shared book: longest a call waits while its part of a lost store is made whole, before it is refused.
-    pub lost_wait: Span,
-    /// Texts counted exactly at once, beside the calls; more are estimated.
-    pub count_jobs_max: u32,
-    /// Bytes of bodies counted exactly at once; those of a model with a `tokenizer` count ten times. More are estimated.
-    pub count_bytes_max: Size,
-}
-
-impl Default for Calls {
-    fn default() -> Self {
-        Self {
-            door_life: Span::from_secs(15),
-            renewed_life: Span::from_secs(60),
-            renew_every: Span::from_secs(5),
-            flush_every: Span::from_secs(2),
-            decide_within: Span::from_millis(500),
-            settle_within: Span::from_secs(2),
-            settle_queue_max: 16_384,
-            spool_max: Size(256 << 20),
-            vouchers_max: Size(128 << 20),
-            lost_wait: Span::from_secs(1),
-            count_jobs_max: 2,
-            count_bytes_max: Size(16 << 20),
         }
     }
 }

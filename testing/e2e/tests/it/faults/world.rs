@@ -182,7 +182,10 @@ impl World {
         let mut config = Config::new(&mock.url())
             .set("/journal", json!(shared.path().join("journal.sqlite")))
             .set("/timeouts", json!({"drain": "2s"}))
-            .set("/engine", json!({"redis": {"url": servers.url(), "deadline": "2s"}}));
+            .set(
+                "/engine",
+                json!({"redis": {"url": servers.url(), "deadline": "2s", "fleet_size": GATEWAYS}}),
+            );
         for model in 0..2 {
             let limits = [per_minute("requests", PLENTY), per_minute("tokens", PLENTY), concurrency(1_000)];
             config = config.set(&format!("/models/{model}/limits"), json!(limits));
@@ -190,8 +193,12 @@ impl World {
         // A door life is longer than any fault, so that no call of a living gateway expires.
         let lives = if fault.short_lives { ["2s", "2s", "150ms"] } else { ["7s", "60s", "2s"] };
         let [door, renewed, every] = lives;
-        let calls = json!({"decide_within": "2s", "lost_wait": "2s", "door_life": door, "renewed_life": renewed,
-                "renew_every": every});
+        let calls = json!({
+            "decide_within": "2s", "lost_wait": "2s",
+            "door_life": door, "renewed_life": renewed, "renew_every": every,
+            // The machine may be slow; the servers are not.
+            "breaker": {"slow": "1800ms"},
+        });
         config = config.set("/calls", calls);
         let config =
             TENANTS.iter().fold(config, |config, tenant| config.simple_tenant(tenant, &limits(tenant)));

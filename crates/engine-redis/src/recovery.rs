@@ -184,12 +184,19 @@ impl RedisEngine {
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
-    async fn begin_call(&self, shard: Shard, epoch: u64, clear: bool) -> Result<Reply<bool>, EngineError> {
+    async fn begin_call(
+        &self,
+        shard: Shard,
+        epoch: u64,
+        clear: bool,
+        known: ShardState,
+    ) -> Result<Reply<bool>, EngineError> {
         let epoch = exact(epoch);
         if clear {
             self.clear(shard, epoch).await?;
         }
-        self.step(&self.scripts.begin, shard, epoch).await
+        let args = packed(&(epoch, u8::from(clear), exact(known.epoch), exact(known.seen)));
+        self.step(&self.scripts.begin, shard, args).await
     }
 
     /// Removes accounts and live reservations, unless the shard has the epoch already.
@@ -257,15 +264,14 @@ impl RedisEngine {
         Ok(last)
     }
 
-    /// A script that takes an epoch and says whether it did it.
+    /// A script that says whether it did it.
     async fn step(
         &self,
         script: &crate::link::Script,
         shard: Shard,
-        epoch: u64,
+        args: Vec<u8>,
     ) -> Result<Reply<bool>, EngineError> {
-        let args = vec![packed(&exact(epoch))];
-        let said = self.call_as(Guard::Off, script, &self.keys(shard), args).await?;
+        let said = self.call_as(Guard::Off, script, &self.keys(shard), vec![args]).await?;
         Ok(Reply { epoch: said.epoch, now: said.now, value: matches!(said.value, Value::Int(1)) })
     }
 }
@@ -300,8 +306,8 @@ impl Recovery for RedisEngine {
         self.on(self.state_call(shard))
     }
 
-    fn begin(&self, shard: Shard, epoch: u64, clear: bool) -> Answer<'_, bool> {
-        self.on(self.begin_call(shard, epoch, clear))
+    fn begin(&self, shard: Shard, epoch: u64, clear: bool, known: ShardState) -> Answer<'_, bool> {
+        self.on(self.begin_call(shard, epoch, clear, known))
     }
 
     fn post<'a>(&'a self, shard: Shard, epoch: u64, sums: &'a [PeriodSum]) -> Answer<'a, bool> {
@@ -309,6 +315,6 @@ impl Recovery for RedisEngine {
     }
 
     fn open(&self, shard: Shard, epoch: u64) -> Answer<'_, bool> {
-        self.on(self.step(&self.scripts.open, shard, exact(epoch)))
+        self.on(self.step(&self.scripts.open, shard, packed(&exact(epoch))))
     }
 }

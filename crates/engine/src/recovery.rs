@@ -46,8 +46,9 @@ pub trait Recovery: Engine {
     /// `restore` and `adjust` of gateways that expect this epoch. With `clear` all accounts and live reservations are removed
     /// first; the stream of ended calls, their tombstones and the estimators stay, for the stream is to be drained before.
     /// Repeating it with the epoch that is there changes nothing. False if a newer epoch is there, or this one on another
-    /// server: then the rebuild is to begin anew.
-    fn begin(&self, shard: Shard, epoch: u64, clear: bool) -> Answer<'_, bool>;
+    /// server, or without `clear` if the shard has lost something more than it had when it was judged by `known`: then the
+    /// rebuild is to begin anew.
+    fn begin(&self, shard: Shard, epoch: u64, clear: bool, known: ShardState) -> Answer<'_, bool>;
     /// Within the rebuild of this epoch, before anything is restored: what was posted to these periods *is* so much. Opens
     /// accounts and periods; writes no entry, the journal has them. False if the shard is not closed for this epoch.
     fn post<'a>(&'a self, shard: Shard, epoch: u64, sums: &'a [PeriodSum]) -> Answer<'a, bool>;

@@ -237,7 +237,7 @@ impl Recovery for Flaky {
             Ok(Reply { epoch: value.epoch, now, value })
         })
     }
-    fn begin(&self, _: Shard, _: u64, _: bool) -> Answer<'_, bool> {
+    fn begin(&self, _: Shard, _: u64, _: bool, _: ShardState) -> Answer<'_, bool> {
         panic!("not a gateway's business")
     }
     fn post<'a>(&'a self, _: Shard, _: u64, _: &'a [PeriodSum]) -> Answer<'a, bool> {

@@ -84,10 +84,16 @@ fn reserve(engine: &RedisEngine, call: &ReserveCall) -> Result<Verdict, EngineEr
     wait(engine.reserve(call)).map(|reply| reply.value)
 }
 
+/// Begins a rebuild of the shard as it is.
+fn begins(engine: &RedisEngine, epoch: u64, clear: bool) -> bool {
+    let known = wait(engine.state(SHARD)).unwrap().value;
+    wait(engine.begin(SHARD, epoch, clear, known)).unwrap().value
+}
+
 /// The shard is made whole by somebody who knows it all.
 fn open(engine: &RedisEngine, epoch: u64, clear: bool) {
     engine.expect(SHARD, epoch);
-    assert!(wait(engine.begin(SHARD, epoch, clear)).unwrap().value);
+    assert!(begins(engine, epoch, clear));
     assert!(wait(engine.open(SHARD, epoch)).unwrap().value);
 }
 
@@ -99,7 +105,7 @@ fn a_shard_is_lost_until_it_is_opened() {
     assert_eq!(loss(reserve(&engine, &ask)), Loss::All);
     let state = wait(engine.state(SHARD)).unwrap().value;
     assert_eq!((state.epoch, state.same_server, state.closed, state.seen), (0, false, false, 0));
-    assert!(wait(engine.begin(SHARD, 1, false)).unwrap().value);
+    assert!(begins(&engine, 1, false));
     engine.expect(SHARD, 1);
     assert_eq!(loss(reserve(&engine, &ask)), Loss::Rebuilding);
     assert_eq!(loss(wait(engine.due(SHARD, 1))), Loss::Rebuilding);
@@ -148,7 +154,7 @@ fn an_empty_server_is_never_nothing_spent() {
     let second = |engine: &RedisEngine| loss(wait(engine.settle(&settle_call(&receipt, &[90]))));
     assert_eq!(second(&engine), Loss::All);
     // An older epoch is as good as none.
-    assert!(wait(engine.begin(SHARD, 2, true)).unwrap().value);
+    assert!(begins(&engine, 2, true));
     assert!(wait(engine.open(SHARD, 2)).unwrap().value);
     engine.expect(SHARD, 3);
     assert_eq!(second(&engine), Loss::All);
@@ -169,15 +175,15 @@ fn steps_of_a_rebuild_that_come_late_change_nothing() {
         posted: 70,
     };
     let before = world.server.ask(&["DUMP", "tb:{7}:b"]);
-    assert!(!wait(engine.begin(SHARD, 4, true)).unwrap().value, "an older one");
+    assert!(!begins(&engine, 4, true), "an older one");
     assert!(!wait(engine.open(SHARD, 4)).unwrap().value);
     assert!(!wait(engine.post(SHARD, 4, &[sum])).unwrap().value);
     assert!(!wait(engine.post(SHARD, 5, &[sum])).unwrap().value, "it is open");
-    assert!(wait(engine.begin(SHARD, 5, true)).unwrap().value, "a repeat");
+    assert!(begins(&engine, 5, true), "a repeat");
     assert_eq!(world.server.ask(&["DUMP", "tb:{7}:b"]), before);
     assert_eq!(balance(&engine, account("k:day")).unwrap().standing.held, 90);
     // A newer one begins, and its sums are what is posted, however often.
-    assert!(wait(engine.begin(SHARD, 6, true)).unwrap().value);
+    assert!(begins(&engine, 6, true));
     engine.expect(SHARD, 6);
     for _ in 0..2 {
         assert!(wait(engine.post(SHARD, 6, &[sum])).unwrap().value);
@@ -190,14 +196,36 @@ fn steps_of_a_rebuild_that_come_late_change_nothing() {
     assert_eq!((balance.standing.posted, balance.standing.held), (70, 0));
 }
 
+/// A part was lost when it was judged, more of it when the rebuild begins: what is restored then would be too little.
+#[test]
+fn a_shard_that_lost_more_since_it_was_judged_is_judged_anew() {
+    let world = World::start();
+    let engine = world.gateway("tb");
+    open(&engine, 3, false);
+    let ask = |id| call(id, [tpm("k:tpm", 100, 10)]).at(world.now());
+    assert!(matches!(reserve(&engine, &ask(1)), Ok(Verdict::Admit(_))));
+    world.copy("tb", "replica");
+    world.advance(S);
+    assert!(matches!(reserve(&engine, &ask(2)), Ok(Verdict::Admit(_))));
+    let judged = wait(engine.state(SHARD)).unwrap().value;
+    let begin = |clear| wait(engine.begin(SHARD, 4, clear, judged)).unwrap().value;
+    world.copy("replica", "tb");
+    assert!(!begin(false), "its last second is gone");
+    world.forget("tb");
+    assert!(!begin(false), "everything is gone");
+    assert_eq!(wait(engine.state(SHARD)).unwrap().value.epoch, 0);
+    assert!(begin(true), "nothing is missed where all is restored");
+    assert!(begin(false), "a repeat");
+}
+
 #[test]
 fn a_rebuild_begun_on_a_server_that_is_gone_begins_anew() {
     let mut world = World::start();
     let engine = world.gateway("tb");
-    assert!(wait(engine.begin(SHARD, 1, false)).unwrap().value);
+    assert!(begins(&engine, 1, false));
     world.server.restart();
     world.answers(&engine);
-    assert!(!wait(engine.begin(SHARD, 1, false)).unwrap().value);
+    assert!(!begins(&engine, 1, false));
     assert!(!wait(engine.open(SHARD, 1)).unwrap().value);
     open(&engine, 2, false);
     wait(engine.takes(SHARD)).unwrap();
@@ -414,7 +442,7 @@ fn what_everything_was_lost_of_is_restored_from_vouchers() {
                 let epoch = 2 + round;
                 twins.world.forget("lost");
                 twins.lost.expect(SHARD, epoch);
-                assert!(wait(twins.lost.begin(SHARD, epoch, true)).unwrap().value);
+                assert!(begins(&twins.lost, epoch, true));
                 twins.restore(&twins.vouchers);
                 assert!(wait(twins.lost.open(SHARD, epoch)).unwrap().value);
                 twins.are_alike();
@@ -438,7 +466,7 @@ fn a_tail_that_was_lost_is_restored_from_vouchers() {
                 let epoch = 2 + round;
                 twins.world.copy("replica", "lost");
                 twins.lost.expect(SHARD, epoch);
-                assert!(wait(twins.lost.begin(SHARD, epoch, false)).unwrap().value);
+                assert!(begins(&twins.lost, epoch, false));
                 twins.restore(&twins.vouchers);
                 assert!(wait(twins.lost.open(SHARD, epoch)).unwrap().value);
                 twins.are_alike();
@@ -473,7 +501,7 @@ fn sums_and_vouchers_together_are_the_whole() {
         vouchers[at].ended = ended;
     }
     world.server.ask(&["FLUSHALL"]);
-    assert!(wait(engine.begin(SHARD, 2, true)).unwrap().value);
+    assert!(begins(&engine, 2, true));
     engine.expect(SHARD, 2);
     let (period, end) = (START / S, (START + D) / S);
     let sum = PeriodSum { account: account("k:day"), measure: Measure::Tokens, period, end, posted: 40 };

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use tollbook_engine::{PeriodSum, Shard};
+use tollbook_engine::{PeriodSum, Shard, ShardState};
 use tollbook_ledger::Micros;
 use tollbook_ledger::units::{REMEMBER, SECOND};
 use tollbook_store::{EpochCause, PostedSum, Restored, Restorer, ShardEpoch, Stage};
@@ -32,9 +32,14 @@ pub(super) struct Written {
 
 impl Recover {
     /// Begins an epoch, if no other gateway does. Never whole: gateways restore next.
-    pub(super) async fn lead(&self, row: ShardEpoch, next: u64, cause: EpochCause) -> Result<bool, JobError> {
-        let shard = Shard(row.shard);
-
+    /// `state` is what the cause was judged by.
+    pub(super) async fn lead(
+        &self,
+        row: ShardEpoch,
+        state: ShardState,
+        cause: EpochCause,
+    ) -> Result<bool, JobError> {
+        let (shard, next) = (Shard(row.shard), row.epoch.max(state.epoch).saturating_add(1));
         if !self.fleet.lease(row.shard, self.gateway).await? {
             return Ok(false);
         }
@@ -54,7 +59,7 @@ impl Recover {
             // What ended and survived must be in the sums.
             self.drain.shard(shard).await?;
         }
-        if !self.book.begin(shard, next, all).await?.value {
+        if !self.book.begin(shard, next, all, state).await?.value {
             return Ok(false);
         }
         let mut written = Written { epoch: next, ..Written::default() };
@@ -134,11 +139,10 @@ impl Recover {
         Ok(true)
     }
 
-    /// The store has lost what was being made whole: another epoch.
+    /// What was being made whole is lost, or nobody goes on with it: another epoch, judged by what is there now.
     pub(super) async fn begin_anew(&self, row: ShardEpoch) -> Result<bool, JobError> {
         let state = self.book.state(Shard(row.shard)).await?.value;
-        let next = row.epoch.max(state.epoch).saturating_add(1);
-        self.lead(row, next, self.cause(row, &state).await?).await
+        self.lead(row, state, self.cause(row, &state).await?).await
     }
 
     /// What was restored, and what is missing.

@@ -188,10 +188,8 @@ impl Recover {
         match row.stage {
             Stage::Open => self.look(row).await,
             Stage::Begun if row.cause == EpochCause::First => self.first_open(row).await,
-            Stage::Begun => {
-                // Somebody writes its sums; if nobody does any more, they are begun anew.
-                self.lead(row, row.epoch.saturating_add(1), row.cause).await
-            }
+            // Somebody writes its sums; if nobody does any more, they are begun anew.
+            Stage::Begun => self.begin_anew(row).await,
             Stage::Restoring => self.restore(row).await,
         }
     }
@@ -215,7 +213,7 @@ impl Recover {
             return Ok(false);
         }
         let cause = if state.epoch == 0 { EpochCause::All } else { self.cause(none, &state).await? };
-        self.lead(none, state.epoch.saturating_add(1), cause).await
+        self.lead(none, state, cause).await
     }
 
     /// Opens a shard that nothing was ever booked in.
@@ -226,10 +224,9 @@ impl Recover {
         // Whoever was to say so in SQL may have died after the first calls: then it is open, or lost.
         let is_open = ours && !state.closed;
         if !is_open && (!ours && state.epoch > 0 || self.fleet.newest_end(row.shard).await?.is_some()) {
-            let next = row.epoch.max(state.epoch).saturating_add(1);
-            return self.lead(row, next, self.cause(row, &state).await?).await;
+            return self.lead(row, state, self.cause(row, &state).await?).await;
         }
-        if !self.book.begin(shard, row.epoch, false).await?.value {
+        if !self.book.begin(shard, row.epoch, false, state).await?.value {
             return Ok(false);
         }
         self.part.restore(row).await?;
@@ -262,8 +259,7 @@ impl Recover {
         }
         self.lost.found(shard);
         // SQL may have moved on since it was read: the next look sees it.
-        let next = row.epoch.max(state.epoch).saturating_add(1);
-        self.lead(row, next, self.cause(row, &state).await?).await
+        self.lead(row, state, self.cause(row, &state).await?).await
     }
 
     /// Restores this gateway's calls and reports; opens the shard if it is the one to do so.

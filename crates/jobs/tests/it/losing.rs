@@ -168,12 +168,15 @@ impl Recovery for Handle {
             Ok(ShardState { epoch, same_server: epoch > 0 && kept.run == run, closed, seen })
         })
     }
-    fn begin(&self, shard: Shard, epoch: u64, clear: bool) -> Verb<'_, bool> {
+    fn begin(&self, shard: Shard, epoch: u64, clear: bool, known: ShardState) -> Verb<'_, bool> {
         self.answer(shard, |kept, run| {
             if kept.epoch > epoch || kept.epoch == epoch && kept.run != run {
                 return Ok(false);
             }
             if kept.epoch < epoch {
+                if !clear && (kept.epoch != known.epoch || kept.seen < known.seen) {
+                    return Ok(false);
+                }
                 if clear {
                     (kept.posted, kept.calls) = (BTreeMap::new(), Vec::new());
                 }

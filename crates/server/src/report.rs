@@ -15,7 +15,7 @@ use tollbook_store::{
 };
 
 /// What rows are made by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 pub enum By {
     Day,
     Tenant,
@@ -66,17 +66,6 @@ pub const PARTS: [&str; 10] = [
 pub type Rows = BTreeMap<Vec<String>, Sums>;
 
 impl By {
-    pub const ALL: [Self; 8] = [
-        Self::Day,
-        Self::Tenant,
-        Self::Project,
-        Self::Key,
-        Self::Service,
-        Self::User,
-        Self::Model,
-        Self::Pool,
-    ];
-
     pub fn word(self) -> &'static str {
         match self {
             Self::Day => "day",
@@ -219,6 +208,7 @@ pub fn day_text(day: Day) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum as _;
     use proptest::prelude::*;
     use tollbook_ledger::ReservationId;
     use tollbook_store::{EntryBody, Origin};
@@ -286,7 +276,7 @@ mod tests {
         /// However calls are grouped, the rows are what a plain sum over the entries finds, and they add up to the
         /// daily totals.
         #[test]
-        fn rows_are_the_journals_sums(all in entries(), from in 99..105_u32, length in 0..4_u32, by in proptest::sample::subsequence(By::ALL.to_vec(), 1..5)) {
+        fn rows_are_the_journals_sums(all in entries(), from in 99..105_u32, length in 0..4_u32, by in proptest::sample::subsequence(By::value_variants().to_vec(), 1..5)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let folder = tempfile::tempdir().unwrap();
             let days = DayRange { from: Day(from), to: Day(from + length) };

@@ -1,4 +1,6 @@
-//! Numbers as people read them.
+//! Numbers as people read them, and ids as paths have them.
+
+use std::fmt::Write as _;
 
 /// `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: i128) -> String {
@@ -30,6 +32,35 @@ pub(crate) fn exact(nano: i128) -> String {
     format!("{sign}{}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// An id as one part of a URL's path: percent-encoded but for letters, digits and `-._~`.
+pub(crate) fn escaped(id: &str) -> String {
+    let mut out = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing into a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// What was percent-encoded; `None` if it is no text.
+pub(crate) fn unescaped(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(if byte == b'%' {
+            let mut digit = || char::from(rest.next()?).to_digit(16);
+            u8::try_from(digit()? * 16 + digit()?).ok()?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +77,17 @@ mod tests {
         assert_eq!(money(1_500_000_000), "1.50");
         assert_eq!(money(-1), "-0.000000001");
         assert_eq!(money(1_234_000_000_000), "1,234.00");
+    }
+
+    #[test]
+    fn ids_in_paths() {
+        for (id, part) in
+            [("acme-1", "acme-1"), ("a?b", "a%3Fb"), ("a b/%", "a%20b%2F%25"), ("ü", "%C3%BC"), ("", "")]
+        {
+            assert_eq!((escaped(id).as_str(), unescaped(part).as_deref()), (part, Some(id)));
+        }
+        for wrong in ["%", "%4", "%zz", "%+4", "%C3", "a%"] {
+            assert_eq!(unescaped(wrong), None, "{wrong}");
+        }
     }
 }

@@ -28,6 +28,8 @@ use tollbook_admission::Admission;
 use tollbook_gateway::{HeadBounds, Screen, refused_head};
 use tollbook_store::Journal;
 
+use crate::text::unescaped;
+
 /// Longest body; it carries a client's whole call.
 const BODY_MAX: usize = 34 << 20;
 /// A request's head, and its lines.
@@ -35,7 +37,9 @@ const HEAD_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
-/// What stands before a tenant's id.
+const EXPLAIN: &str = "/admin/v1/explain";
+const ACCOUNTS: &str = "/admin/v1/accounts";
+/// What stands before a tenant's id, which is percent-encoded.
 const INSPECT: &str = "/admin/v1/inspect/";
 /// Connections open at once.
 const CONNECTIONS_MAX: usize = 64;
@@ -146,16 +150,20 @@ impl Admin {
         }
         let path = request.uri().path().to_owned();
         match (request.method(), path.as_str()) {
-            (&Method::POST, "/admin/v1/explain") => {
+            (&Method::POST, EXPLAIN) => {
                 let body = read(request).await?;
                 answer::explain(self, &body).await
             }
-            (&Method::GET, "/admin/v1/accounts") => answer::accounts(self).await,
+            (&Method::GET, ACCOUNTS) => answer::accounts(self).await,
             (&Method::GET, path) if path.starts_with(INSPECT) => {
-                answer::inspect(self, path.strip_prefix(INSPECT).unwrap_or_default()).await
+                let Some(tenant) = path.strip_prefix(INSPECT).and_then(unescaped) else {
+                    let message = "the tenant's id is not percent-encoded UTF-8";
+                    return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message));
+                };
+                answer::inspect(self, &tenant).await
             }
-            (_, "/admin/v1/explain" | "/admin/v1/accounts") => {
-                let message = "explain takes POST, accounts takes GET";
+            (_, path) if matches!(path, EXPLAIN | ACCOUNTS) || path.starts_with(INSPECT) => {
+                let message = "explain takes POST, accounts and inspect take GET";
                 Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message))
             }
             _ => Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")),

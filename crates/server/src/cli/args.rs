@@ -10,6 +10,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use crate::config::values::Span;
+use crate::report::By;
 
 const AFTER: &str = "\
 Exit codes:
@@ -343,19 +344,6 @@ pub struct Report {
     /// Where to write, compressed if the name ends in .gz; the standard output if absent
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-/// A column that rows are made by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum By {
-    Day,
-    Tenant,
-    Project,
-    Key,
-    Service,
-    User,
-    Model,
-    Pool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,11 +6,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use serde_json::{Value, json};
 
 use super::args::{ImportConfig, ImportPrices};
-use super::output::{Whole, cannot_write};
+use super::output::put;
 use super::{Console, Failure};
 use crate::config::{self, Report};
 use crate::import::{self, Notes, Table};
@@ -44,7 +44,7 @@ pub(super) fn prices(args: &ImportPrices, console: &mut Console<'_>) -> Result<(
     } else {
         import::fragment("models", &chosen.models)
     };
-    write(&text, args.output.as_deref(), console)?;
+    put(&text, args.output.as_deref(), console)?;
     if !args.json {
         console.err.write_all(told.as_bytes())?;
     }
@@ -72,7 +72,7 @@ pub(super) fn config(args: &ImportConfig, console: &mut Console<'_>) -> Result<(
     if let Err(error) = config::load_text("the result", &carried.text, Path::new(""), &lookup) {
         return Err(Failure::Run(anyhow!("the result would not be valid, and is not written: {error}")));
     }
-    write(&carried.text, args.output.as_deref(), console)?;
+    put(&carried.text, args.output.as_deref(), console)?;
     console.err.write_all(told.as_bytes())?;
     Ok(())
 }
@@ -87,19 +87,6 @@ fn name(path: &Path) -> String {
 
 fn text(path: &Path) -> Result<String, Failure> {
     import::read(path).map_err(|error| Failure::Usage(format!("{}: cannot be read: {error}", path.display())))
-}
-
-fn write(text: &str, output: Option<&Path>, console: &mut Console<'_>) -> Result<(), Failure> {
-    use std::io::Write as _;
-    match output.filter(|path| *path != Path::new("-")) {
-        Some(path) => {
-            let mut file = Whole::new(path).with_context(|| cannot_write(path))?;
-            file.out.write_all(text.as_bytes()).with_context(|| cannot_write(path))?;
-            file.keep().with_context(|| cannot_write(path))?;
-        }
-        None => console.out.write_all(text.as_bytes())?,
-    }
-    Ok(())
 }
 
 fn left_out_text(left_out: &[(String, String)]) -> String {

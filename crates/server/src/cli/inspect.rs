@@ -14,7 +14,7 @@ use super::explain::ask;
 use super::serve::runtime;
 use super::{Console, Failure, environment};
 use crate::config::{self, Book, Setup};
-use crate::text::{grouped, money};
+use crate::text::{escaped, grouped, money};
 
 pub(super) fn run(args: &Inspect, console: &mut Console<'_>) -> Result<(), Failure> {
     let setup = config::load(&args.config, &environment)?;
@@ -39,7 +39,7 @@ async fn kept(setup: &Setup, args: &Inspect) -> anyhow::Result<Value> {
         ));
     };
     let listener = args.admin.clone().unwrap_or_else(|| format!("http://{}", admin.listen));
-    let path = format!("/admin/v1/inspect/{}", args.tenant);
+    let path = format!("/admin/v1/inspect/{}", escaped(&args.tenant));
     ask(&listener, &path, admin.api_key.expose_secret(), None).await
 }
 

@@ -4,11 +4,26 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::{Console, Failure};
+
 pub(super) fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
+}
+
+/// Writes a text to a file, or to the standard output if there is none or it is `-`.
+pub(super) fn put(text: &str, to: Option<&Path>, console: &mut Console<'_>) -> Result<(), Failure> {
+    let Some(path) = to.filter(|path| *path != Path::new("-")) else {
+        return Ok(console.out.write_all(text.as_bytes())?);
+    };
+    let written = Whole::new(path).and_then(|mut file| {
+        file.out.write_all(text.as_bytes())?;
+        file.keep()
+    });
+    Ok(written.with_context(|| cannot_write(path))?)
 }
 
 /// A file under another name until it is whole. What is no regular file, as a pipe, is written in place.

@@ -1,17 +1,15 @@
 //! `tollbook report`: what calls were charged, as a table, CSV or JSON. The journal is opened to read only.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::Path;
 
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use tollbook_simulate::trace::quoted;
 use tollbook_store::{Day, DayRange, Name};
 
-use super::args::{By, Moment, Report};
+use super::args::{Moment, Report};
 use super::journal;
-use super::output::{Whole, cannot_write};
+use super::output::put;
 use super::{Console, Failure, environment};
 use crate::config;
 use crate::report::{PARTS, Query, Rows, Sums, day_text, rows};
@@ -37,15 +35,7 @@ pub(super) fn run(args: &Report, console: &mut Console<'_>) -> Result<(), Failur
     } else {
         table(&query, &rows)
     };
-    match args.output.as_deref().filter(|path| *path != Path::new("-")) {
-        Some(to) => {
-            let mut file = Whole::new(to).with_context(|| cannot_write(to))?;
-            file.out.write_all(text.as_bytes()).with_context(|| cannot_write(to))?;
-            file.keep().with_context(|| cannot_write(to))?;
-        }
-        None => console.out.write_all(text.as_bytes())?,
-    }
-    Ok(())
+    put(&text, args.output.as_deref(), console)
 }
 
 fn query(args: &Report) -> Result<Query, Failure> {
@@ -58,29 +48,13 @@ fn query(args: &Report) -> Result<Query, Failure> {
         return Err(Failure::Usage("tollbook report: --from must not be after --to".to_owned()));
     }
     let mut by = Vec::new();
-    for one in args.by.iter().map(|by| by.asked()) {
-        if !by.contains(&one) {
-            by.push(one);
+    for one in &args.by {
+        if !by.contains(one) {
+            by.push(*one);
         }
     }
     let name = |text: &Option<String>| text.as_deref().map(Name::from).unwrap_or_default();
     Ok(Query { by, days, tenant: name(&args.tenant), model: name(&args.model) })
-}
-
-impl By {
-    fn asked(self) -> crate::report::By {
-        use crate::report::By as Asked;
-        match self {
-            Self::Day => Asked::Day,
-            Self::Tenant => Asked::Tenant,
-            Self::Project => Asked::Project,
-            Self::Key => Asked::Key,
-            Self::Service => Asked::Service,
-            Self::User => Asked::User,
-            Self::Model => Asked::Model,
-            Self::Pool => Asked::Pool,
-        }
-    }
 }
 
 fn total(rows: &Rows) -> Sums {

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tollbook_policy::{ID_MAX, MODEL_ID_MAX, check_id};
 
 use super::emit::{fragment, object};
 use super::providers::{Provider, split};
 use super::rates::Priced;
-use super::table::{Facts, Table, facts};
+use super::table::{Facts, Table, facts, surface};
 use super::{Notes, fields, get, is_null, items, problem, text};
 use crate::config::node::{Node, Repeats, parse_with};
 use crate::config::{Problem, Report};
@@ -29,13 +30,21 @@ tenants:
     projects:
       - { id: main, keys: [] }
 ";
-/// Fields of a deployment that are carried over or need not be.
-const CARRIED: [&str; 8] =
-    ["model", "api_key", "api_base", "base_url", "rpm", "tpm", "custom_llm_provider", "api_version"];
-/// Fields of `model_info` that are carried over or need not be.
-const CARRIED_INFO: [&str; 5] = ["mode", "base_model", "max_input_tokens", "max_output_tokens", "max_tokens"];
-/// A pool's name: `upstream/model`.
-const NAME_MAX: usize = 64;
+/// The objects of a deployment: itself, and two in it.
+const PARAMS: &str = "litellm_params";
+const INFO: &str = "model_info";
+/// Fields of a deployment, its `litellm_params` and its `model_info` that are carried over.
+const CARRIED: [&str; 3] = ["model_name", PARAMS, INFO];
+const CARRIED_PARAMS: [&str; 7] = [
+    "model",
+    "api_key",
+    "api_base",
+    "custom_llm_provider",
+    "max_input_tokens",
+    "max_output_tokens",
+    "tiered_pricing",
+];
+const CARRIED_INFO: [&str; 4] = ["base_model", "max_input_tokens", "max_output_tokens", "tiered_pricing"];
 
 /// What a file was made into.
 #[derive(Debug)]
@@ -153,13 +162,18 @@ impl<'a> Maker<'a> {
         };
         let at = format!("{path}.litellm_params");
         let Some(model) = self.needed(params, &at, "model") else { return Ok(()) };
-        let info = get(node, "model_info").filter(|info| fields(info).is_some());
+        let info = self.info(path, node);
         if let Some(why) = self.unfit(name, model) {
             self.leave(node, path, format!("model `{name}`: {why}"));
             return Ok(());
         }
-        let found = match get(params, "custom_llm_provider").and_then(text) {
-            Some(provider) => split(&format!("{provider}/{model}")).map(|(provider, _)| (provider, model)),
+        let named =
+            get(params, "custom_llm_provider").map(|_| self.needed(params, &at, "custom_llm_provider"));
+        let found = match named {
+            Some(Some(provider)) => {
+                split(&format!("{provider}/{model}")).map(|(provider, _)| (provider, model))
+            }
+            Some(None) => return Ok(()),
             None => split(model),
         };
         let (provider, there) = match found {
@@ -171,20 +185,20 @@ impl<'a> Maker<'a> {
         };
         let Some(upstream) = self.upstream(&at, name, params, provider) else { return Ok(()) };
         let pool = format!("{upstream}/{there}");
-        if pool.len() > NAME_MAX {
-            self.leave(
-                node,
-                path,
-                format!("model `{name}`: upstream and model have more than {NAME_MAX} bytes"),
-            );
+        if check_id(&pool, ID_MAX).is_err() {
+            let why = format!("model `{name}`: upstream and model have more than {ID_MAX} bytes");
+            self.leave(node, path, why);
             return Ok(());
         }
         let facts = self.facts(name, model, there, params, info)?;
         self.names.insert(name.to_owned(), path.to_owned());
-        let limits = self.limits(&at, params, &pool);
+        let of_info = info.map(|info| (format!("{path}.{INFO}"), info));
+        let objects = [Some((at, params)), Some((path.to_owned(), node)), of_info];
+        let objects: Vec<(String, &Node)> = objects.into_iter().flatten().collect();
+        let limits = self.limits(&objects, &pool);
         let price = facts.as_ref().and_then(|facts| self.price(node, path, name, &facts.price));
-        let surface = info.and_then(|info| get(info, "mode")).and_then(text);
-        let surface = surface.filter(|mode| *mode == "embedding").map(|_| json!(["embeddings"]));
+        let mode = [Some(params), info].into_iter().flatten().find_map(|object| get(object, "mode"));
+        let surface = mode.and_then(text).and_then(surface).map(|surface| json!([surface]));
         self.models.push(object([
             ("name", Some(literal(name))),
             ("upstream", Some(upstream.into())),
@@ -195,8 +209,21 @@ impl<'a> Maker<'a> {
             ("price", price),
             ("limits", limits),
         ]));
-        self.rest(&at, params, info.map(|info| (format!("{path}.model_info"), info)));
+        for ((path, object), carried) in
+            objects.iter().zip([&CARRIED_PARAMS[..], &CARRIED[..], &CARRIED_INFO[..]])
+        {
+            self.rest(path, object, carried, provider);
+        }
         Ok(())
+    }
+
+    fn info<'n>(&mut self, path: &str, node: &'n Node) -> Option<&'n Node> {
+        let info = get(node, INFO)?;
+        if fields(info).is_none() {
+            self.leave(info, &format!("{path}.{INFO}"), "is no object and is not read");
+            return None;
+        }
+        Some(info)
     }
 
     /// Why a deployment cannot be a model of ours at all.
@@ -204,8 +231,8 @@ impl<'a> Maker<'a> {
         if name.contains('*') || model.contains('*') {
             return Some("names with `*` are not served: name each model".to_owned());
         }
-        if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
-            return Some(format!("a name has from 1 to {NAME_MAX} bytes"));
+        if check_id(name, MODEL_ID_MAX).is_err() {
+            return Some(format!("a name has from 1 to {MODEL_ID_MAX} bytes"));
         }
         let first = self.names.get(name)?;
         Some(format!("{first} is taken; a model is served by one upstream, its other deployments are not"))
@@ -333,18 +360,30 @@ impl<'a> Maker<'a> {
 
     fn price(&mut self, node: &Node, path: &str, model: &str, price: &Priced) -> Option<Value> {
         match price {
-            Priced::Known(price) => return Some(price.value()),
+            Priced::Known(price) => {
+                if price.is_free() {
+                    self.notes.add(model, "costs 0: no limit on cost ever stops calls to it");
+                }
+                return Some(price.value());
+            }
             Priced::Inexpressible(why) => self.leave(node, path, format!("price of `{model}`: {why}")),
             Priced::Absent => self.notes.add(model, "no price: a limit on cost refuses calls to it"),
         }
         None
     }
 
-    /// `rpm` and `tpm` as the pool's limits.
-    fn limits(&mut self, at: &str, params: &Node, pool: &str) -> Option<Value> {
+    /// `rpm` and `tpm` as the pool's limits: of the first of a deployment's objects that gives them.
+    fn limits(&mut self, objects: &[(String, &Node)], pool: &str) -> Option<Value> {
         let mut limits = Vec::new();
+        let mut first_at = "";
         for (field, measure) in [("rpm", "requests"), ("tpm", "tokens")] {
-            let Some(node) = get(params, field) else { continue };
+            let mut given =
+                objects.iter().filter_map(|(at, object)| get(object, field).map(|node| (at, node)));
+            let Some((at, node)) = given.next() else { continue };
+            for (other, node) in given {
+                self.leave(node, &format!("{other}.{field}"), format!("{at}.{field} is taken"));
+            }
+            first_at = at;
             let path = format!("{at}.{field}");
             let whole = text(node).and_then(|text| tollbook_pricing::parse_scaled(text, 0).ok());
             let ceiling = match (text(node).map(Given::of), whole) {
@@ -365,41 +404,44 @@ impl<'a> Maker<'a> {
         if limits.is_empty() {
             return None;
         }
-        self.pools.insert(pool.to_owned(), at.to_owned());
+        self.pools.insert(pool.to_owned(), first_at.to_owned());
         Some(Value::Array(limits))
     }
 
-    /// Fields of a deployment that have no place.
-    fn rest(&mut self, at: &str, params: &Node, info: Option<(String, &Node)>) {
-        let params = (at.to_owned(), params);
-        for ((path, object), carried) in
-            std::iter::once((params, &CARRIED[..])).chain(info.map(|info| (info, &CARRIED_INFO[..])))
-        {
-            for field in fields(object).unwrap_or_default() {
-                let name = field.name.as_str();
-                // Prices were told of with the price.
-                if carried.contains(&name)
-                    || name.contains("cost")
-                    || name == "tiered_pricing"
-                    || is_null(&field.value)
-                {
+    /// Fields of one of a deployment's objects that have no place.
+    fn rest(&mut self, path: &str, object: &Node, carried: &[&str], provider: Provider) {
+        let is_whole = get(object, PARAMS).is_some();
+        for field in fields(object).unwrap_or_default() {
+            let (name, node) = (field.name.as_str(), &field.value);
+            // Prices were told of with the price, limits with the limits.
+            let is_told = (name.contains("cost") && !is_whole) || matches!(name, "rpm" | "tpm");
+            if is_told || carried.contains(&name) || is_null(node) {
+                continue;
+            }
+            let why = match name {
+                "mode" if text(node).is_some_and(|mode| mode == "chat" || surface(mode).is_some()) => {
                     continue;
                 }
-                let why = match name {
-                    "max_tokens" | "temperature" | "top_p" => {
-                        "what a client sends is not changed; `output.cap` bounds what it gets"
-                    }
-                    "timeout" | "stream_timeout" => {
-                        "Tollbook's time limits are about silence: see `upstreams[].timeouts`"
-                    }
-                    "max_retries" | "num_retries" => "see `upstreams[].retries`: 1 if absent",
-                    "<<" => "what is merged is not followed: write it out",
-                    "weight" | "order" => "a model is served by one upstream",
-                    "max_parallel_requests" => "give the model a limit: { measure: concurrency, ceiling: … }",
-                    _ => "has no place",
-                };
-                self.leave(&field.value, &format!("{path}.{name}"), why);
-            }
+                "mode" => "is no surface of its own: the model takes calls on those of its upstream",
+                "api_version" if provider.name == "azure" => continue,
+                "base_url" if get(object, "api_base").is_none() => continue,
+                "base_url" => "`api_base` is taken",
+                "max_tokens" if path.ends_with(INFO) => {
+                    "may mean input or output: `max_input_tokens` and `max_output_tokens` are read"
+                }
+                "max_tokens" | "temperature" | "top_p" => {
+                    "what a client sends is not changed; `output.cap` bounds what it gets"
+                }
+                "timeout" | "stream_timeout" => {
+                    "Tollbook's time limits are about silence: see `upstreams[].timeouts`"
+                }
+                "max_retries" | "num_retries" => "see `upstreams[].retries`: 1 if absent",
+                "<<" => "what is merged is not followed: write it out",
+                "weight" | "order" => "a model is served by one upstream",
+                "max_parallel_requests" => "give the model a limit: { measure: concurrency, ceiling: … }",
+                _ => "has no place",
+            };
+            self.leave(node, &format!("{path}.{name}"), why);
         }
     }
 
@@ -416,7 +458,7 @@ impl<'a> Maker<'a> {
                 self.leave(node, name, "is not copied: set these variables in the environment");
             }
             "include" => self.leave(node, name, "other files are not followed: import each of them"),
-            "general_settings" | "litellm_settings" => {
+            "general_settings" | "litellm_settings" if fields(node).is_some() => {
                 for field in inside.iter().filter(|field| !is_null(&field.value)) {
                     let why = match field.name.as_str() {
                         "master_key" => {

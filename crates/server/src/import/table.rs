@@ -1,6 +1,9 @@
 //! LiteLLM's public table of models and prices: one JSON object, a model each.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
+use tollbook_policy::{ID_MAX, MODEL_ID_MAX, check_id};
 use tollbook_pricing::{FACT_MAX, parse_scaled};
 
 use super::rates::{Price, Priced, priced};
@@ -10,8 +13,6 @@ use crate::config::{Place, Problem, Report};
 
 /// An example of the fields, no model.
 const SPECIMEN: &str = "sample_spec";
-/// Longest name of a model, and of an upstream with its model, that a configuration may have.
-const NAME_MAX: usize = 64;
 
 /// A table that was read; its models are looked at when they are asked for.
 #[derive(Debug)]
@@ -74,6 +75,16 @@ impl Table {
     }
 }
 
+/// The one surface that a mode keeps a model to.
+pub(super) fn surface(mode: &str) -> Option<&'static str> {
+    match mode {
+        "embedding" => Some("embeddings"),
+        "completion" => Some("completions"),
+        "responses" => Some("responses"),
+        _ => None,
+    }
+}
+
 /// Price and bounds out of some objects; the first that gives a field counts.
 pub(super) fn facts(model: &str, objects: &[&Node], notes: &mut Notes) -> Result<Facts, Vec<Problem>> {
     let mode = objects.iter().find_map(|object| get(object, "mode").and_then(text));
@@ -99,13 +110,15 @@ pub(crate) fn chosen(table: &Table, only: &[String], upstream: Option<&str>) -> 
     let mut chosen = Chosen::default();
     let mut problems = Vec::new();
     let all = table.fields();
+    let last: BTreeMap<&str, usize> =
+        all.iter().enumerate().map(|(index, field)| (field.name.as_str(), index)).collect();
     for (index, field) in all.iter().enumerate() {
         let name = field.name.as_str();
         let wanted = only.is_empty() || only.iter().any(|pattern| super::matches(pattern, name));
         if name == SPECIMEN || !wanted {
             continue;
         }
-        if all.iter().skip(index + 1).any(|later| later.name == name) {
+        if last.get(name) != Some(&index) {
             chosen.notes.add(name, "given twice: the last one counts");
             continue;
         }
@@ -152,15 +165,10 @@ impl Chosen {
         let provider = get(node, "litellm_provider").and_then(text).unwrap_or("unknown");
         let upstream = upstream.unwrap_or(provider);
         let there = name.strip_prefix(provider).and_then(|rest| rest.strip_prefix('/'));
-        let surface = match get(node, "mode").and_then(text) {
-            Some("embedding") => Some("embeddings"),
-            Some("completion") => Some("completions"),
-            Some("responses") => Some("responses"),
-            _ => None,
-        };
-        let pool = upstream.len() + 1 + there.unwrap_or(name).len();
-        if name.is_empty() || name.len() > NAME_MAX || pool > NAME_MAX || name.chars().any(char::is_control) {
-            return Err(format!("its name does not fit: with its upstream's at most {NAME_MAX} bytes"));
+        let surface = get(node, "mode").and_then(text).and_then(surface);
+        let pool = format!("{upstream}/{}", there.unwrap_or(name));
+        if check_id(name, MODEL_ID_MAX).and(check_id(&pool, ID_MAX)).is_err() {
+            return Err(format!("its name does not fit: with its upstream's at most {ID_MAX} bytes"));
         }
         let mut model = Map::new();
         let mut put =

@@ -312,6 +312,74 @@ models:
     assert!(!warned.contains("mistake"), "{warned}");
 }
 
+/// The older form, with the limits beside `litellm_params`; and whatever has no place is told.
+#[test]
+fn limits_beside_the_parameters_are_carried_over_and_nothing_is_dropped_silently() {
+    let world = World::new();
+    let proxy = r#"model_list:
+  - model_name: old
+    litellm_params: { model: openai/x, api_version: v1, base_url: "https://h/v1", api_base: "https://i/v1" }
+    rpm: 60
+    tpm: 9000
+    weight: 2
+    litellm_credential_name: cn
+    input_cost_per_token: 1
+    model_info: { mode: completion, max_tokens: 8192, input_cost_per_token: 0, output_cost_per_token: 0 }
+  - model_name: twice
+    litellm_params: { model: openai/y, rpm: 5, mode: embedding, max_input_tokens: 100 }
+    rpm: 7
+    model_info: { rpm: 8, tpm: 1000 }
+  - model_name: third
+    litellm_params: { model: openai/z }
+    model_info: { mode: rerank }
+  - model_name: fourth
+    litellm_params: { model: azure/w, api_base: "https://w", api_version: v1 }
+    model_info: none
+general_settings: none
+litellm_settings: [a]
+"#;
+    let (out, err) = good(&["import", "litellm-config", &world.file("config.yaml", proxy)]);
+    for carried in [
+        r#"ceiling: 60 }, { measure: tokens, window: "60s", ceiling: 9000 }]"#,
+        r#"ceiling: 5 }, { measure: tokens, window: "60s", ceiling: 1000 }]"#,
+        "  - name: old\n    upstream: openai\n    upstream_model: x\n    surfaces: [completions]\n",
+        "    surfaces: [embeddings]\n    context: 100\n",
+        "  - name: third\n    upstream: openai-2\n    upstream_model: z\n",
+    ] {
+        assert!(out.contains(carried), "{carried}\n{out}");
+    }
+    let told: Vec<(&str, &str)> = err
+        .lines()
+        .filter_map(|line| line.split_once(".yaml:"))
+        .filter_map(|(_, line)| line.splitn(3, ':').nth(2)?.trim().split_once(": "))
+        .collect();
+    let none = "has no place";
+    for told_once in [
+        ("model_list[0].litellm_params.api_version", none),
+        ("model_list[0].litellm_params.base_url", "`api_base` is taken"),
+        ("model_list[0].weight", "a model is served by one upstream"),
+        ("model_list[0].litellm_credential_name", none),
+        ("model_list[0].input_cost_per_token", none),
+        (
+            "model_list[0].model_info.max_tokens",
+            "may mean input or output: `max_input_tokens` and `max_output_tokens` are read",
+        ),
+        ("model_list[1].rpm", "model_list[1].litellm_params.rpm is taken"),
+        ("model_list[1].model_info.rpm", "model_list[1].litellm_params.rpm is taken"),
+        (
+            "model_list[2].model_info.mode",
+            "is no surface of its own: the model takes calls on those of its upstream",
+        ),
+        ("model_list[3].model_info", "is no object and is not read"),
+        ("general_settings", none),
+        ("litellm_settings", none),
+    ] {
+        assert_eq!(told.iter().filter(|line| **line == told_once).count(), 1, "{told_once:?}\n{err}");
+    }
+    assert_eq!(told.len(), 12, "{err}");
+    assert!(err.contains("costs 0: no limit on cost ever stops calls to it: 1 (old)"), "{err}");
+}
+
 #[test]
 fn a_broken_proxys_configuration_is_refused_whole() {
     let world = World::new();
@@ -328,6 +396,7 @@ fn a_broken_proxys_configuration_is_refused_whole() {
         (&list(", rpm: many"), ":3:42: model_list[0].litellm_params.rpm: must be a whole number"),
         (&list(", rpm: -1"), "litellm_params.rpm: must be a whole number"),
         (&list(", api_key: [x]"), "litellm_params.api_key: must be a text"),
+        (&list(", custom_llm_provider: [x]"), "litellm_params.custom_llm_provider: must be a text"),
         (&list(", input_cost_per_token: -1"), "a.input_cost_per_token: `-1` must not be negative"),
         (&list(", model: b"), "`model` is given twice"),
     ] {

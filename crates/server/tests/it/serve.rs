@@ -110,6 +110,31 @@ fn the_operators_listener_reads_heads_as_strictly_as_the_clients_door() {
     assert_eq!(call(program.admin.unwrap(), "GET", "/admin/v1/accounts", OPERATOR, "").0, 200);
 }
 
+/// An id may be any text, so a path holds it percent-encoded.
+#[test]
+fn a_tenant_of_any_name_is_inspected() {
+    let world = World::new(Duration::ZERO);
+    let path = world.write("", "{ measure: concurrency, ceiling: 3 }");
+    let mut file = std::fs::read_to_string(&path).unwrap();
+    let ids = ["a", "a?b", "a b", "a/b", "a%3Fb", "ü"];
+    for (index, id) in ids.iter().enumerate() {
+        let keys = format!("[{{ id: k{index}, secret: secret-{index} }}]");
+        writeln!(file, "  - {{ id: {id:?}, projects: [{{ id: p, keys: {keys} }}] }}").unwrap();
+    }
+    std::fs::write(&path, file).unwrap();
+    let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
+    let listener = format!("http://{}", program.admin.unwrap());
+    for id in ids {
+        let shown = command(&["inspect", id, "-c", &path, "--admin", &listener, "--json"]).output().unwrap();
+        assert!(shown.status.success(), "{id}: {}", String::from_utf8_lossy(&shown.stderr));
+        assert_eq!(serde_json::from_slice::<Value>(&shown.stdout).unwrap()["tenant"], id);
+    }
+    for (method, part, want) in [("GET", "none", 404), ("GET", "a%zz", 400), ("POST", "a", 405)] {
+        let (status, answer) = program.operators(method, &format!("/admin/v1/inspect/{part}"), &Value::Null);
+        assert_eq!(status, want, "{method} {part}: {answer}");
+    }
+}
+
 #[test]
 fn the_operators_listener_needs_its_key() {
     let world = World::new(Duration::ZERO);

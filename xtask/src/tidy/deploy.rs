@@ -11,6 +11,7 @@ use super::{Finding, Tree};
 const METRICS: &str = "docs/reference/metrics.md";
 const RUNBOOKS: &str = "docs/operations/alerts.md";
 const RULES: &str = "deploy/prometheus/tollbook.rules.yml";
+const RULES_TEST: &str = "deploy/prometheus/tollbook.rules.test.yml";
 const CHART: &str = "deploy/helm/tollbook/";
 const DOCKERFILE: &str = "deploy/docker/Dockerfile";
 const TOOLCHAIN: &str = "rust-toolchain.toml";
@@ -35,7 +36,8 @@ pub(super) fn queries(tree: &Tree, out: &mut Vec<Finding>) {
 }
 
 fn has_queries(path: &str) -> bool {
-    path == RULES || (path.starts_with("deploy/grafana/") && path.rsplit('.').next() == Some("json"))
+    matches!(path, RULES | RULES_TEST)
+        || (path.starts_with("deploy/grafana/") && path.rsplit('.').next() == Some("json"))
 }
 
 fn known(page: &str) -> Known<'_> {
@@ -215,7 +217,9 @@ mod tests {
     fn a_query_of_what_there_is_passes() {
         let good = "\"expr\": \"sum by (pool, le) (rate(tollbook_a_total{job=~\\\"$job\\\",status!=\\\"2xx\\\"}[5m]))\"\n\
                     \"expr\": \"rate(tollbook_b_seconds_bucket[5m])\"\n";
-        assert!(found(queries, &tree(&[(METRICS, PAGE), (BOARD, good)])).is_empty());
+        let series = "- { series: 'tollbook_a_total{instance=\"a\",pool=\"p\"}', values: '1x60' }\n";
+        let files = [(METRICS, PAGE), (BOARD, good), (RULES_TEST, series)];
+        assert!(found(queries, &tree(&files)).is_empty());
     }
 
     #[test]
@@ -228,6 +232,10 @@ mod tests {
             "deploy/grafana/t.json:4: there is no metric 'tollbook_b_seconds'",
         ];
         assert_eq!(found(queries, &tree(&[(METRICS, PAGE), (BOARD, bad)])), want);
+        let series = "- { series: 'tollbook_a_total{mode=\"p\"}', values: '1x60' }\n";
+        let want =
+            ["deploy/prometheus/tollbook.rules.test.yml:1: metric 'tollbook_a_total' has no label 'mode'"];
+        assert_eq!(found(queries, &tree(&[(METRICS, PAGE), (RULES_TEST, series)])), want);
     }
 
     #[test]

@@ -446,8 +446,10 @@ impl Admission {
     ) -> Result<Admitted, Refused> {
         let text = |text: Option<&str>| -> Arc<str> { Arc::from(text.unwrap_or_default()) };
         let live = Arc::new(Live::new(&tenant, None, allowance(&bound, &tenant)));
+        let (target, output_cap_to_send) = (bound.target.clone(), estimate.demand.inject_cap);
         let service = asking.service.or_else(|| asking.principal.key().and_then(|k| k.service.as_deref()));
-        let mut open = Open {
+        // Before the pool is asked: whoever leaves meanwhile leaves a Ticket behind, which gives back what is held.
+        let mut ticket = Ticket::new(Open {
             hold,
             stream: asking.request.stream,
             surface: asking.request.surface,
@@ -470,23 +472,14 @@ impl Admission {
             started,
             trace: None,
             _in_flight: self.enter(asking.request.surface, asking.way),
-        };
-        match self.reserve_pool(&open, 0).await {
-            Ok((pool, plan, degraded)) => {
-                (open.pool, open.pool_plan) = (pool, plan);
-                open.figures.degraded = open.figures.degraded.max(degraded);
-            }
-            Err(refused) => {
-                // No hold outlives a denial (L1): the Ticket was never sent, so all of it is given back.
-                Ticket::new(open).end(&Outcome::never_sent());
-                return Err(refused);
-            }
+        });
+        if let Err(refused) = ticket.reserve_pool(0).await {
+            // No hold outlives a denial (L1): the call was never sent, so all of it is given back.
+            ticket.end(&Outcome::never_sent());
+            return Err(refused);
         }
-        live.set_pool(open.pool.as_ref().map(Receipt::claim));
         self.live.register(&live);
-        let output_cap_to_send = open.estimate.demand.inject_cap;
-        let target = open.bound.target.clone();
-        Ok(Admitted { ticket: Ticket::new(open), target, output_cap_to_send })
+        Ok(Admitted { ticket, target, output_cap_to_send })
     }
 
     async fn reserve_tenant(

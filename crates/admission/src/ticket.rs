@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use tollbook_engine::{Claim, Receipt, ReleaseCall, SettleCall};
-use tollbook_ledger::{Measure, Micros, ReleaseWhy};
+use tollbook_ledger::{Attempt, Measure, Micros, ReleaseWhy};
 use tollbook_policy::Binding;
 use tollbook_pricing::count_output;
 use tollbook_store::{EntryBody, Figures as Source, Flags, Hold, Side};
@@ -172,8 +172,14 @@ impl Ticket {
         let admission = Arc::clone(&open.admission);
         let attempt = receipt.receipt.attempt.saturating_add(1);
         open.pool_plan.end(admission.now(), 0);
-        let reserved = admission.reserve_pool(open, attempt).await;
-        let (receipt, plan, degraded) = reserved.inspect_err(|refused| admission.note_refused(refused))?;
+        self.reserve_pool(attempt).await.inspect_err(|refused| admission.note_refused(refused))
+    }
+
+    /// Takes the pool's side of the call.
+    pub(crate) async fn reserve_pool(&mut self, attempt: Attempt) -> Result<(), Refused> {
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        let admission = Arc::clone(&open.admission);
+        let (receipt, plan, degraded) = admission.reserve_pool(open, attempt).await?;
         open.pool_plan = plan;
         open.figures.degraded = open.figures.degraded.max(degraded);
         open.live.set_pool(receipt.as_ref().map(Receipt::claim));

@@ -8,13 +8,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tollbook_admission::{
-    Admitted, AwayBounds, Degraded, Ending, Leave, Outcome, Readiness, Refused, Settings,
+    Admitted, AwayBounds, Degraded, Ending, Leave, Outcome, Readiness, Refused, Settings, shard,
 };
 use tollbook_engine::ledger::ReservationId;
-use tollbook_engine::{JournalRecord, Source};
+use tollbook_engine::{JournalRecord, Loss, Source};
 use tollbook_policy::{LimitDraft, Measure, ShapeDraft, Strictness, WhenAway};
 use tollbook_store::EntryBody;
-use tollbook_telemetry::labels::{Away, Turn};
+use tollbook_telemetry::labels::{Away, Surface, Turn};
 use tollbook_telemetry::log::{LogFormat, LogSettings, subscriber};
 use tollbook_wire::{Classes, Usage};
 
@@ -406,6 +406,27 @@ async fn a_pool_that_is_away_holds_up_no_tenants_settles() {
     }
     world.until("the tenant's side is posted", async || world.journal().await.len() == 5).await;
     assert_eq!(world.balance(0).await, (5, 0));
+}
+
+/// A client that leaves while its pool is asked leaves nothing behind.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_left_at_its_pool_holds_nothing_in_the_local_book() {
+    let limits = vec![requests(3), pool_daily(Measure::Requests, 1_000)];
+    let world = World::start(limits, Settings::default(), None).await;
+    *world.engine.lost.lock().unwrap() = Some((shard("acme"), Loss::All));
+    world.engine.set(Mood::PoolSilent);
+    let (left, refused) = leave(&world).await;
+    assert!(left && refused.is_none(), "{refused:?}");
+    assert_eq!(world.metrics.away_calls.get(()), 0);
+    assert_eq!(world.metrics.calls_in_flight.get((Surface::Chat,)), 0);
+}
+
+/// Whether a call that is left after a moment was under way then, or what it came to.
+pub(crate) async fn leave(world: &World) -> (bool, Option<Refused>) {
+    match tokio::time::timeout(Duration::from_millis(100), world.admit(true)).await {
+        Err(_) => (true, None),
+        Ok(answer) => (false, answer.err()),
+    }
 }
 
 /// L9 at a local book: a stream on a hard limit that is held at the expected demand grows there, and stops there.

@@ -14,6 +14,8 @@ use tollbook_store::{
     StoreError, StoreErrorKind,
 };
 
+use crate::away::leave;
+use crate::flaky::Mood;
 use crate::settling::{limits, used};
 use crate::world::{World, daily, pool_daily};
 
@@ -142,6 +144,15 @@ async fn both_sides_of_a_call_are_remembered() {
     assert_eq!(kept(&world), 2);
     admitted.ticket.end(&used(10, 5));
     assert_eq!(kept(&world), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_left_at_its_pool_is_not_remembered() {
+    let (world, _, _) =
+        start(vec![daily(Measure::Tokens, 1_000_000), pool_daily(Measure::Tokens, 1_000_000)]).await;
+    world.engine.set(Mood::PoolSilent);
+    assert!(leave(&world).await.0, "it waits for its pool");
+    assert_eq!((world.balance(0).await, kept(&world)), ((0, 0), 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,12 +3,13 @@
 //! Invariants: a posting is acknowledged by the engine, or it waits in the bounded queue, or it lies in the spool; the
 //! engine makes repeats harmless. An engine at hand is asked at once, in place; only what it cannot take waits.
 //! When the engine is away: postings wait, oldest first, those of a shard that is there pass the others; a full queue
-//! spills to the spool file; a full spool raises [`Settler::is_full`], which closes the door and turns readiness off.
-//! Nothing known is dropped. What local books admitted meanwhile is restored; an engine that cannot do that gets its entry
+//! spills to the spool file; a full spool raises [`Settler::is_full`], which closes the door and turns readiness off until
+//! there is room again. What waits is tried after a pause, or at once when something is back; never because a call has
+//! ended. Nothing known is dropped. What local books admitted meanwhile is restored; an engine that cannot do that gets its entry
 //! to be kept apart, with an alarm (L8).
 //! Knows nothing about HTTP.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 
 /// Shards that may fail in one round before the rest of it is left for the next; lost ones, which answer fast, are none.
 const FAILED_MAX: usize = 4;
+/// Postings of one shard that may meet damaged data in one round; a few of them say nothing of the others.
+const DAMAGED_MAX: u32 = 4;
 
 /// Bounds of settling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,10 +74,50 @@ pub(crate) struct Settler {
     metrics: Arc<Metrics>,
     bounds: SettleBounds,
     queue: Mutex<Queue>,
+    /// Something waits, for its turn after the pause.
+    waits: Notify,
+    /// What waits has its turn at once.
     wake: Notify,
+    stopping: AtomicBool,
     spool: Mutex<Option<Spool>>,
     full: AtomicBool,
     vouchers: Option<Arc<Vouchers>>,
+}
+
+/// A posting that has to be sent again; without an error the book was made whole without its call, and will hear of it.
+struct Left {
+    job: Job,
+    error: Option<EngineError>,
+}
+
+/// What a round of tries has met so far.
+#[derive(Default)]
+struct Round {
+    /// Shards whose postings wait for the next one.
+    kept: BTreeSet<Shard>,
+    damaged: BTreeMap<Shard, u32>,
+    failed: usize,
+}
+
+impl Round {
+    fn note(&mut self, shard: Shard, error: Option<&EngineError>) {
+        match error.map(|error| &error.kind) {
+            Some(ErrorKind::Damaged(_)) => {
+                let met = self.damaged.entry(shard).or_default();
+                *met = met.saturating_add(1);
+                if *met < DAMAGED_MAX {
+                    return;
+                }
+            }
+            Some(ErrorKind::Lost(_)) | None => {}
+            Some(_) => self.failed = self.failed.saturating_add(1),
+        }
+        self.kept.insert(shard);
+    }
+
+    fn is_over(&self) -> bool {
+        self.failed >= FAILED_MAX
+    }
 }
 
 /// A posting on its way to the engine.
@@ -96,7 +139,9 @@ impl Settler {
             metrics,
             bounds,
             queue: Mutex::default(),
+            waits: Notify::new(),
             wake: Notify::new(),
+            stopping: AtomicBool::new(false),
             spool: Mutex::new(spool),
             full: AtomicBool::new(false),
             vouchers,
@@ -114,9 +159,8 @@ impl Settler {
         match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => {
                 self.away.told(shard, &result, Duration::ZERO);
-                match result {
-                    Ok(settled) => self.done(job, &settled),
-                    Err(error) => self.failed(job, &error),
+                if let Some(left) = self.took(job, result) {
+                    self.wait_or_spill(left.job);
                 }
             }
             Poll::Pending => self.go_on(job, sending),
@@ -145,27 +189,53 @@ impl Settler {
         let mut pause = BACKOFF.0;
         let mut stopping = false;
         loop {
-            let progress = self.drain().await && self.unspool().await;
-            if progress {
-                self.full.store(false, Ordering::Relaxed);
+            let mut round = Round::default();
+            self.drain(&mut round).await;
+            self.unspool(&mut round).await;
+            self.make_room();
+            let waits = self.is_waiting();
+            if stopping && (waits || self.depth() == 0) {
+                return self.finish().await;
             }
-            pause = if progress { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
-            if stopping && (self.depth() == 0 || !progress) {
-                self.spill_all();
-                return;
-            }
+            pause = if waits { (pause * 2).min(BACKOFF.1) } else { BACKOFF.0 };
             let retry = async {
-                if progress && self.is_spool_empty() {
-                    std::future::pending::<()>().await;
+                if !waits {
+                    self.waits.notified().await;
                 }
                 tokio::time::sleep(pause).await;
             };
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = retry => {}
-                () = &mut stop, if !stopping => stopping = true,
+                () = &mut stop, if !stopping => {
+                    stopping = true;
+                    self.stopping.store(true, Ordering::Relaxed);
+                }
             }
         }
+    }
+
+    /// Anything that is not under way: it is tried again.
+    fn is_waiting(&self) -> bool {
+        !self.lock().waiting.is_empty() || !self.is_spool_empty() || self.is_full()
+    }
+
+    /// At the end: what the engine does not take goes to disk, also what was under way.
+    async fn finish(&self) {
+        self.spill_all();
+        let landed = async {
+            while self.lock().under_way > 0 {
+                self.wake.notified().await;
+            }
+        };
+        // Each verb has a deadline of its own, and began before.
+        let all = tokio::time::timeout(self.bounds.deadline + BACKOFF.0, landed).await;
+        if all.is_err() {
+            tracing::error!(
+                "outcomes are still under way at the end: those that fail are lost with this process"
+            );
+        }
+        self.spill_all();
     }
 
     /// The first try: the call ended now, so the posting is sent as it is.
@@ -212,19 +282,55 @@ impl Settler {
         }
         let settler = Arc::clone(self);
         runtime.spawn(async move {
-            let began = tokio::time::Instant::now();
-            let result = verb::within_owned(settler.bounds.deadline, sending).await;
-            settler.away.told(job.shard(), &result, began.elapsed());
-            settler.lock().under_way -= 1;
-            match result {
-                Ok(settled) => settler.done(job, &settled),
-                Err(error) => settler.failed(job, &error),
+            let result = settler.answer(job.shard(), sending).await;
+            let left = settler.took(job, result);
+            {
+                // In one: at the end nothing is overlooked in between.
+                let mut queue = settler.lock();
+                queue.under_way -= 1;
+                if let Some(left) = left {
+                    queue.waiting.push_back(left.job);
+                    settler.waits.notify_one();
+                }
             }
-            settler.wake.notify_one();
+            if settler.stopping.load(Ordering::Relaxed) {
+                settler.wake.notify_one();
+            }
         });
     }
 
-    fn done(&self, job: Job, settled: &Settled) {
+    /// Awaits what the engine says to a posting.
+    async fn answer(&self, shard: Shard, sending: Sending) -> Result<Settled, EngineError> {
+        let began = tokio::time::Instant::now();
+        let result = verb::within_owned(self.bounds.deadline, sending).await;
+        self.away.told(shard, &result, began.elapsed());
+        result
+    }
+
+    /// Notes what became of a posting, and gives it back if it has to be sent again.
+    fn took(&self, job: Job, result: Result<Settled, EngineError>) -> Option<Left> {
+        let error = match result {
+            Ok(settled) => return self.done(job, &settled),
+            Err(error) => error,
+        };
+        report::failed(&self.metrics, verb_of(&job.posting), &error);
+        if let ErrorKind::Refused(refusal) = &error.kind {
+            // A repeat cannot help; the hold expires and the entry of expiry tells of the call.
+            tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
+            if let Some(vouchers) = &self.vouchers {
+                vouchers.forget(job.posting.claim());
+            }
+            return None;
+        }
+        if let Some(vouchers) = &self.vouchers {
+            // Told to those who mend it, if that is it.
+            vouchers.lost.met(job.shard(), &error);
+        }
+        self.metrics.settle_retried.inc(());
+        Some(Left { job, error: Some(error) })
+    }
+
+    fn done(&self, job: Job, settled: &Settled) -> Option<Left> {
         let is_release = matches!(*job.posting, Posting::Release(_));
         let is_unbooked = settled.before == Met::Unknown && !is_release;
         report::settled(&self.metrics, settled, !is_release);
@@ -237,27 +343,15 @@ impl Settler {
             } else {
                 self.metrics.settle_restored.inc(());
             }
-            return;
+            return None;
         }
         if self.vouchers.as_ref().is_some_and(|vouchers| !vouchers.ended(&job.posting, settled.before)) {
-            // The book was made whole without this call, and will hear of it.
-            return self.wait_or_spill(job);
+            return Some(Left { job, error: None });
         }
         if is_unbooked {
             tracing::error!(claim = ?job.posting.claim(), "a settle met an id the engine no longer knows: unbooked");
         }
-    }
-
-    fn failed(&self, job: Job, error: &EngineError) {
-        report::failed(&self.metrics, verb_of(&job.posting), error);
-        if let ErrorKind::Refused(refusal) = &error.kind {
-            // A repeat cannot help; the hold expires and the entry of expiry tells of the call.
-            tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
-            return self.refused(&job.posting);
-        }
-        self.is_lost(&job, error);
-        self.metrics.settle_retried.inc(());
-        self.wait_or_spill(job);
+        None
     }
 
     fn wait_or_spill(&self, job: Job) {
@@ -265,7 +359,7 @@ impl Settler {
         if queue.waiting.len() + queue.under_way < self.bounds.queue_max {
             queue.waiting.push_back(job);
             drop(queue);
-            self.wake.notify_one();
+            self.waits.notify_one();
         } else {
             drop(queue);
             self.spill(job);
@@ -275,99 +369,93 @@ impl Settler {
     /// Writes a posting to the spool. A full one keeps it in memory beyond the queue's bound: nothing known is dropped,
     /// and because nothing is admitted then, that is at most one posting per reservation in flight.
     fn spill(&self, job: Job) {
-        if let Some(job) = self.spool(job) {
+        if let Err((job, error)) = self.spool(job) {
+            tracing::error!(%error, claim = ?job.posting.claim(), "an outcome finds no room: no call is admitted");
             self.full.store(true, Ordering::Relaxed);
             self.lock().waiting.push_back(job);
-            self.wake.notify_one();
+        }
+        self.waits.notify_one();
+    }
+
+    /// While there is none: what waits beyond the queue's bound goes to the spool, newest first. The door opens when there is
+    /// a place again.
+    fn make_room(&self) {
+        while self.is_full() {
+            let job = {
+                let mut queue = self.lock();
+                if queue.waiting.len() + queue.under_way < self.bounds.queue_max {
+                    self.full.store(false, Ordering::Relaxed);
+                    return;
+                }
+                queue.waiting.pop_back()
+            };
+            let Some(job) = job else { return };
+            if let Err((job, _)) = self.spool(job) {
+                self.lock().waiting.push_back(job);
+                return;
+            }
         }
     }
 
     /// Gives the job back if it found no room.
-    fn spool(&self, job: Job) -> Option<Job> {
+    fn spool(&self, job: Job) -> Result<(), (Job, SpoolError)> {
         let age = Micros::try_from(job.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
         let spooled =
             Spooled { posting: Posting::clone(&job.posting), ended: self.time.now().saturating_sub(age) };
-        let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spool = self.lock_spool();
         let result = match spool.as_mut() {
             Some(spool) => spool.append(&spooled),
             None => Err(SpoolError::Full { bytes_max: 0 }),
         };
-        if let Some(spool) = spool.as_ref() {
-            self.metrics.settle_spool_bytes.set((), spool.bytes());
-        }
+        self.show_spool(spool.as_ref());
         drop(spool);
-        if let Err(error) = result {
-            tracing::error!(%error, claim = ?spooled.posting.claim(), "an outcome finds no room: no call is admitted");
-            return Some(job);
-        }
+        result.map_err(|error| (job, error))?;
         self.metrics.settle_spooled.inc(());
-        None
+        Ok(())
     }
 
-    /// Posts what waits, each once; false when something waits on. A shard that fails, or is lost, keeps back its own
-    /// postings alone, and data that cannot be read the postings that need it.
-    async fn drain(&self) -> bool {
-        let mut kept: BTreeSet<Shard> = BTreeSet::new();
-        let mut failed = 0;
+    fn show_spool(&self, spool: Option<&Spool>) {
+        if let Some(spool) = spool {
+            self.metrics.settle_spool_bytes.set((), spool.bytes());
+        }
+    }
+
+    /// Posts what waits, each once. A shard that fails, or is lost, keeps back its own postings alone, and data that cannot
+    /// be read the postings that need it.
+    async fn drain(&self, round: &mut Round) {
         let mut back = VecDeque::new();
         let mut left = self.lock().waiting.len();
-        while left > 0 && failed < FAILED_MAX {
+        while left > 0 && !round.is_over() {
             left -= 1;
             let Some(job) = self.next() else { break };
             let shard = job.shard();
-            if kept.contains(&shard) || self.away.is_open(shard) {
+            if self.is_kept(round, shard) {
                 back.push_back(job);
                 continue;
             }
-            let began = tokio::time::Instant::now();
-            let result = verb::within_owned(self.bounds.deadline, self.again(&job)).await;
-            self.away.told(shard, &result, began.elapsed());
-            match result {
-                Ok(settled) => {
-                    self.lock().under_way -= 1;
-                    self.done(job, &settled);
-                }
-                Err(error) => {
-                    report::failed(&self.metrics, verb_of(&job.posting), &error);
-                    if let ErrorKind::Refused(refusal) = &error.kind {
-                        self.lock().under_way -= 1;
-                        tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a settle");
-                        self.refused(&job.posting);
-                        continue;
-                    }
-                    self.metrics.settle_retried.inc(());
-                    if self.is_lost(&job, &error) {
-                        kept.insert(shard);
-                    } else if !matches!(error.kind, ErrorKind::Damaged(_)) {
-                        kept.insert(shard);
-                        failed += 1;
-                    }
-                    back.push_back(job);
-                }
+            let result = self.answer(shard, self.again(&job)).await;
+            if let Some(left) = self.took(job, result) {
+                round.note(shard, left.error.as_ref());
+                back.push_back(left.job);
+            } else {
+                self.lock().under_way -= 1;
             }
         }
         // What was taken up and not posted counts as under way until here, within the queue's bound.
         let mut queue = self.lock();
         queue.under_way -= back.len();
+        if left > 0 {
+            // Those that had no turn have the next one.
+            queue.waiting.append(&mut back);
+        }
         while let Some(job) = back.pop_back() {
             queue.waiting.push_front(job);
         }
-        queue.waiting.is_empty()
     }
 
-    /// Nothing is left to restore of a call whose end was refused: it expires.
-    fn refused(&self, posting: &Posting) {
-        if let Some(vouchers) = &self.vouchers {
-            vouchers.forget(posting.claim());
-        }
-    }
-
-    /// Whether the shard is lost, which is told to those who mend it.
-    fn is_lost(&self, job: &Job, error: &EngineError) -> bool {
-        match &self.vouchers {
-            Some(vouchers) => vouchers.lost.met(job.posting.claim().shard, error),
-            None => matches!(error.kind, ErrorKind::Lost(_)),
-        }
+    /// Whether the shard's postings wait for another round.
+    fn is_kept(&self, round: &Round, shard: Shard) -> bool {
+        round.kept.contains(&shard) || self.away.is_open(shard)
     }
 
     fn next(&self) -> Option<Job> {
@@ -377,70 +465,62 @@ impl Settler {
         Some(job)
     }
 
-    /// Posts what the spool holds, then clears it; false when the engine took something not.
-    async fn unspool(&self) -> bool {
-        let left = {
-            let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
-            match spool.as_mut() {
-                Some(spool) if !spool.is_empty() => spool.read_back(),
-                _ => return true,
+    /// Posts what the spool holds, each once, and keeps what the engine took not. Reads it only if some of it can be taken.
+    async fn unspool(&self, round: &mut Round) {
+        let read = match self.lock_spool().as_mut() {
+            Some(spool) if spool.shards().iter().any(|shard| !self.is_kept(round, *shard)) => {
+                spool.read_back()
             }
+            _ => return,
         };
-        let left = match left {
-            Ok(left) => left,
-            Err(error) => {
-                tracing::error!(%error, "the spool cannot be read");
-                return false;
-            }
+        let (all, read) = match read {
+            Ok(read) => read,
+            Err(error) => return tracing::error!(%error, "the spool cannot be read"),
         };
-        let count = left.len();
-        for spooled in left {
-            if self.away.is_open(spooled.posting.claim().shard) || self.repost(spooled).await.is_err() {
-                return false;
+        round.failed = 0;
+        let (mut posted, mut kept, mut unasked) = (0_usize, Vec::new(), Vec::new());
+        for spooled in all {
+            let shard = spooled.posting.claim().shard;
+            if round.is_over() {
+                unasked.push(spooled);
+            } else if self.is_kept(round, shard) {
+                kept.push(spooled);
+            } else if let Some(left) = self.repost(&spooled).await {
+                round.note(shard, left.error.as_ref());
+                kept.push(spooled);
+            } else {
+                posted = posted.saturating_add(1);
             }
         }
-        self.clear_spool(count)
+        if posted == 0 && unasked.is_empty() {
+            return;
+        }
+        // Those that had no turn have the next one.
+        unasked.append(&mut kept);
+        self.keep(&unasked, read, posted);
+    }
+
+    fn keep(&self, left: &[Spooled], read: u64, posted: usize) {
+        let mut spool = self.lock_spool();
+        let Some(file) = spool.as_mut() else { return };
+        // What was posted and stays is posted again, harmlessly.
+        if let Err(error) = file.keep(left, read) {
+            return tracing::error!(%error, posted, "the spool cannot be cleared of what was posted");
+        }
+        if file.is_empty() {
+            tracing::info!(posted, path = %file.path().display(), "the spool was posted and cleared");
+        }
+        self.show_spool(spool.as_ref());
     }
 
     /// Posts one outcome of the spool, told with its true age (L8).
-    async fn repost(&self, mut spooled: Spooled) -> Result<(), EngineError> {
+    async fn repost(&self, spooled: &Spooled) -> Option<Left> {
         let later = self.time.now().saturating_sub(spooled.ended);
-        let told = told_age(&spooled.posting);
-        age(&mut spooled.posting, later.saturating_sub(told));
-        let job = Job { posting: Arc::new(spooled.posting), ended: Instant::now() };
-        let began = tokio::time::Instant::now();
-        let result = verb::within_owned(self.bounds.deadline, self.again(&job)).await;
-        self.away.told(job.shard(), &result, began.elapsed());
-        let error = match result {
-            Ok(settled) => {
-                self.done(job, &settled);
-                return Ok(());
-            }
-            Err(error) => error,
-        };
-        report::failed(&self.metrics, verb_of(&job.posting), &error);
-        if let ErrorKind::Refused(refusal) = &error.kind {
-            tracing::error!(claim = ?job.posting.claim(), %refusal, "the engine refused a spooled settle");
-            self.refused(&job.posting);
-            return Ok(());
-        }
-        self.is_lost(&job, &error);
-        self.metrics.settle_retried.inc(());
-        Err(error)
-    }
-
-    /// Clears the spool unless something was spilled to it meanwhile (then all of it is posted again, harmlessly).
-    fn clear_spool(&self, posted: usize) -> bool {
-        let mut spool = self.spool.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(spool) = spool.as_mut() else { return true };
-        match spool.read_back().map(|all| all.len() == posted) {
-            Ok(true) if spool.clear().is_ok() => {
-                self.metrics.settle_spool_bytes.set((), 0);
-                tracing::info!(posted, path = %spool.path().display(), "the spool was posted and cleared");
-                true
-            }
-            _ => false,
-        }
+        let mut posting = spooled.posting.clone();
+        age(&mut posting, later.saturating_sub(told_age(&spooled.posting)));
+        let job = Job { posting: Arc::new(posting), ended: Instant::now() };
+        let result = self.answer(job.shard(), self.first(&job)).await;
+        self.took(job, result)
     }
 
     /// At the end: what the engine did not take goes to disk.
@@ -449,8 +529,9 @@ impl Settler {
             // The lock is not held while the file is written.
             let next = self.lock().waiting.pop_front();
             let Some(job) = next else { return };
-            if self.spool(job).is_some() {
+            if let Err((_, error)) = self.spool(job) {
                 tracing::error!(
+                    %error,
                     "an outcome is lost with this process: its hold will expire and tell of the call"
                 );
             }
@@ -458,7 +539,11 @@ impl Settler {
     }
 
     fn is_spool_empty(&self) -> bool {
-        self.spool.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none_or(Spool::is_empty)
+        self.lock_spool().as_ref().is_none_or(Spool::is_empty)
+    }
+
+    fn lock_spool(&self) -> std::sync::MutexGuard<'_, Option<Spool>> {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -510,5 +595,29 @@ fn verb_of(posting: &Posting) -> Verb {
         Posting::Restore(_) => Verb::Restore,
         Posting::Settle(_) => Verb::Settle,
         Posting::Release(_) => Verb::Release,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_keeps_what_belongs_to_shards_that_failed() {
+        let mut round = Round::default();
+        let damaged = EngineError::not_applied(ErrorKind::Damaged("a test".into()));
+        for _ in 1..DAMAGED_MAX {
+            round.note(Shard(1), Some(&damaged));
+            assert!(!round.kept.contains(&Shard(1)), "the others may be whole");
+        }
+        round.note(Shard(1), Some(&damaged));
+        round.note(Shard(2), Some(&EngineError::not_applied(ErrorKind::Lost(Loss::All))));
+        round.note(Shard(3), None);
+        assert_eq!(round.kept, [1, 2, 3].map(Shard).into());
+        for shard in 4..8 {
+            assert!(!round.is_over());
+            round.note(Shard(shard), Some(&EngineError::unknown(ErrorKind::Deadline)));
+        }
+        assert!(round.is_over());
     }
 }

@@ -1,14 +1,16 @@
 //! The spool: outcomes on disk that found no room in the settle queue, or no engine.
 //!
-//! Invariants: a record is whole or it is cut off at reading (length, checksum); nothing is removed before the engine
-//! has acknowledged all of it; replaying it twice changes nothing, because claims end once. Bounded in bytes; a full
-//! spool is the caller's alarm: it closes hard limits and turns readiness off. Without a directory there is no spool.
+//! Invariants: a record is whole or it is cut off at reading (length, checksum); none is removed before the engine has
+//! acknowledged it, and then by putting a new file in the place of the old one; replaying one twice changes nothing,
+//! because claims end once. Bounded in bytes; a full spool is the caller's alarm: it closes hard limits and turns
+//! readiness off. Without a directory there is no spool.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use tollbook_engine::{ReleaseCall, SettleCall};
+use tollbook_engine::{ReleaseCall, SettleCall, Shard};
 use tollbook_ledger::{Micros, ReleaseWhy};
 
 use crate::bytes::{Reader, put_accounts, put_claim, put_u64};
@@ -25,6 +27,8 @@ pub(crate) struct Spool {
     path: PathBuf,
     bytes: u64,
     bytes_max: u64,
+    /// Whose records there are.
+    shards: BTreeSet<Shard>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,13 +50,13 @@ impl Spool {
     /// Opens `settle.spool` in `dir` and reads what an earlier run left; a torn tail is cut off.
     pub(crate) fn open(dir: &Path, bytes_max: u64) -> io::Result<(Self, Vec<Spooled>)> {
         let path = dir.join("settle.spool");
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+        let mut file = open(&path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let (left, good) = read_all(&bytes);
         file.set_len(good)?;
-        file.seek(SeekFrom::End(0))?;
-        Ok((Self { file, path, bytes: good, bytes_max }, left))
+        let shards = shards_of(&left).collect();
+        Ok((Self { file, path, bytes: good, bytes_max, shards }, left))
     }
 
     /// Appends one posting; it survives the death of this process.
@@ -64,32 +68,57 @@ impl Spool {
         }
         if let Err(error) = self.file.write_all(&frame) {
             // A torn frame would hide every outcome behind it.
-            self.cut_to(self.bytes)?;
+            self.file.set_len(self.bytes)?;
             return Err(error.into());
         }
         self.bytes = after;
+        self.shards.insert(spooled.posting.claim().shard);
         Ok(())
     }
 
-    /// Takes back everything spooled so far, for another try; the file is kept until [`Spool::clear`].
-    pub(crate) fn read_back(&mut self) -> io::Result<Vec<Spooled>> {
+    /// Everything spooled so far, for another try, and how many bytes it takes; the file is kept.
+    pub(crate) fn read_back(&mut self) -> io::Result<(Vec<Spooled>, u64)> {
+        Ok(read_all(&self.read_from(0)?))
+    }
+
+    /// Keeps these of the first `read` bytes, the others were acknowledged, and all that was appended since.
+    pub(crate) fn keep(&mut self, left: &[Spooled], read: u64) -> io::Result<()> {
+        let since = self.read_from(read)?;
+        let mut bytes: Vec<u8> = left.iter().flat_map(encode).collect();
+        bytes.extend_from_slice(&since);
+        if bytes.is_empty() {
+            return self.clear();
+        }
+        let path = self.path.with_extension("spool.new");
+        let mut file = open(&path)?;
+        file.set_len(0)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&path, &self.path)?;
+        self.file = file;
+        self.bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        self.shards = shards_of(left).chain(shards_of(&read_all(&since).0)).collect();
+        Ok(())
+    }
+
+    fn read_from(&mut self, at: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.file.seek(SeekFrom::Start(0))?;
+        self.file.seek(SeekFrom::Start(at))?;
         self.file.read_to_end(&mut bytes)?;
-        Ok(read_all(&bytes).0)
+        Ok(bytes)
     }
 
     /// Forgets everything; all of it was acknowledged.
-    pub(crate) fn clear(&mut self) -> io::Result<()> {
-        self.cut_to(0)?;
+    fn clear(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
         self.bytes = 0;
+        self.shards.clear();
         Ok(())
     }
 
-    fn cut_to(&mut self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)?;
-        self.file.seek(SeekFrom::Start(bytes))?;
-        Ok(())
+    /// Whose records there are.
+    pub(crate) fn shards(&self) -> &BTreeSet<Shard> {
+        &self.shards
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -103,6 +132,15 @@ impl Spool {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Written at its end, wherever it was read last.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create(true).open(path)
+}
+
+fn shards_of(spooled: &[Spooled]) -> impl Iterator<Item = Shard> {
+    spooled.iter().map(|spooled| spooled.posting.claim().shard)
 }
 
 /// All whole frames of a file, and where they end.
@@ -284,9 +322,30 @@ mod tests {
         drop(spool);
         let (mut spool, left) = Spool::open(dir.path(), 1 << 20).unwrap();
         assert_eq!(format!("{left:?}"), format!("{written:?}"));
-        spool.clear().unwrap();
-        assert!(spool.is_empty());
+        spool.keep(&[], spool.bytes()).unwrap();
+        assert!(spool.is_empty() && spool.shards().is_empty());
         assert!(Spool::open(dir.path(), 1 << 20).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn what_was_acknowledged_goes_and_what_came_meanwhile_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut spool, _) = Spool::open(dir.path(), 1 << 20).unwrap();
+        for n in 1..=3 {
+            spool.append(&settle(n)).unwrap();
+        }
+        let (mut all, read) = spool.read_back().unwrap();
+        let other = release(ReleaseWhy::NeverSent, None);
+        spool.append(&other).unwrap();
+        let left = vec![all.remove(1)];
+        spool.keep(&left, read).unwrap();
+        assert_eq!(spool.shards(), &[Shard(1), Shard(7)].into());
+        spool.append(&settle(9)).unwrap();
+        let expected = format!("{:?}", [settle(2), other, settle(9)]);
+        assert_eq!(format!("{:?}", spool.read_back().unwrap().0), expected);
+        let bytes = spool.bytes();
+        let (spool, left) = Spool::open(dir.path(), 1 << 20).unwrap();
+        assert_eq!((format!("{left:?}"), spool.bytes()), (expected, bytes));
     }
 
     #[test]
@@ -309,6 +368,6 @@ mod tests {
         spool.append(&settle(1)).unwrap();
         spool.append(&settle(2)).unwrap();
         assert!(matches!(spool.append(&settle(3)), Err(SpoolError::Full { .. })));
-        assert_eq!(spool.read_back().unwrap().len(), 2);
+        assert_eq!(spool.read_back().unwrap().0.len(), 2);
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tollbook_admission::{Ending, Outcome, Readiness, Refused, Settings, SettleBounds};
-use tollbook_engine::{Engine as _, Source};
-use tollbook_policy::Measure;
+use tollbook_admission::{Ending, Outcome, Readiness, Refused, Settings, SettleBounds, shard};
+use tollbook_engine::{Cursor, Engine as _, Loss, Source};
+use tollbook_policy::{LimitDraft, Measure, WhenAway};
 use tollbook_telemetry::labels::{Away, EngineTrouble, Surface, Verb};
 use tollbook_wire::Usage;
 
 use crate::flaky::Mood;
-use crate::world::{World, daily, requests};
+use crate::world::{World, daily, pool_daily, requests};
 
 pub(crate) fn used(input: u64, output: u64) -> Outcome {
     let usage = Usage {
@@ -163,6 +163,91 @@ async fn a_full_queue_spills_and_a_full_spool_closes_hard_limits() {
     world.until("all of them are posted", async || world.journal().await.len() == ended + 1).await;
     world.until("readiness is back", async || world.admission.is_ready()).await;
     assert!(world.admit(false).await.is_ok());
+}
+
+/// One shard stays lost: what belongs to the others leaves the queue and the spool, once, and the door opens again.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_stays_away_keeps_no_door_closed_and_no_spool_unread() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        settle: SettleBounds { queue_max: 4, ..SettleBounds::default() },
+        spool_max: 20_000,
+        ..Settings::default()
+    };
+    let local = |limit| LimitDraft { when_away: Some(WhenAway::Local), ..limit };
+    let limits = vec![local(requests(1_000)), local(pool_daily(Measure::Requests, 1_000))];
+    let world = World::start(limits, settings, Some(dir.path())).await;
+    world.engine.set(Mood::Away);
+    let mut calls = Vec::new();
+    for _ in 0..100 {
+        let mut admitted = world.admit(false).await.unwrap();
+        admitted.ticket.sending();
+        calls.push(admitted);
+    }
+    let mut ended = 0;
+    while world.admission.readiness() != Readiness::SpoolFull {
+        calls.pop().expect("the spool fills before the calls are used up").ticket.end(&used(10, 5));
+        ended += 1;
+    }
+    *world.engine.lost.lock().unwrap() = Some((shard("pool"), Loss::All));
+    world.engine.set(Mood::Well);
+    let posted = || world.metrics.settle_restored.get(());
+    world.until("the tenant's side is posted", async || posted() == ended).await;
+    world.until("the door is open", async || world.admission.readiness() != Readiness::SpoolFull).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((posted(), world.balance(0).await.0), (ended, i64::try_from(ended).unwrap()), "once each");
+    assert_ne!(world.metrics.settle_spool_bytes.get(()), 0, "the pool's side waits");
+    *world.engine.lost.lock().unwrap() = None;
+    world.until("all of it is posted", async || posted() == 2 * ended).await;
+    world.until("the spool is empty", async || world.metrics.settle_spool_bytes.get(()) == 0).await;
+}
+
+/// What waits is tried on its timer.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_makes_no_other_be_tried_again() {
+    let world =
+        World::start(vec![requests(1_000), pool_daily(Measure::Requests, 1_000)], Settings::default(), None)
+            .await;
+    let mut calls = Vec::new();
+    for _ in 0..50 {
+        calls.push(world.admit(false).await.unwrap());
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    *world.engine.lost.lock().unwrap() = Some((shard("pool"), Loss::All));
+    for mut call in calls {
+        call.ticket.sending();
+        call.ticket.end(&used(10, 5));
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(world.engine.settles.load(Ordering::SeqCst), 100, "each once");
+    *world.engine.lost.lock().unwrap() = None;
+    world
+        .until("the others have their turn", async || world.engine.settles.load(Ordering::SeqCst) == 150)
+        .await;
+}
+
+/// The tenant's shard is lost, so something waits; the pool's verb is under way when the gateway stops, and fails then.
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_when_the_gateway_stops_is_spooled_if_it_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = || vec![requests(1_000), pool_daily(Measure::Requests, 1_000)];
+    let world = World::start(limits(), Settings::default(), Some(dir.path())).await;
+    let mut admitted = world.admit(false).await.unwrap();
+    admitted.ticket.sending();
+    *world.engine.lost.lock().unwrap() = Some((shard("acme"), Loss::All));
+    world.engine.set(Mood::PoolSilent);
+    admitted.ticket.end(&used(10, 5));
+    let (engine, clock) = world.shut_down().await;
+    *engine.lost.lock().unwrap() = None;
+    engine.set(Mood::Well);
+    let world = World::on(engine, clock, limits(), Settings::default(), Some(dir.path())).await;
+    let journaled =
+        async |name| world.engine.journal_read(shard(name), Cursor(0), 10).await.unwrap().value.len();
+    world
+        .until("both sides are posted", async || journaled("acme").await + journaled("pool").await == 2)
+        .await;
 }
 
 /// A gateway that is not ready is sent no calls: it must find out by itself that the engine is back.

@@ -2,11 +2,12 @@
 //!
 //! Invariants: a posting is acknowledged by the engine, or it waits in the bounded queue, or it lies in the spool; the
 //! engine makes repeats harmless. An engine at hand is asked at once, in place; only what it cannot take waits.
-//! When the engine is away: postings wait, oldest first, those of a shard that is there pass the others; a full queue
+//! When the engine is away: postings wait, those that were tried behind the others, and a shard that is there passes
+//! one that is not; a full queue
 //! spills to the spool file; a full spool raises [`Settler::is_full`], which closes the door and turns readiness off until
 //! there is room again. What waits is tried after a pause, or at once when something is back; never because a call has
-//! ended. Nothing known is dropped. What local books admitted meanwhile is restored; an engine that cannot do that gets its entry
-//! to be kept apart, with an alarm (L8).
+//! ended. Nothing known is dropped. What local books admitted meanwhile is restored; an engine that cannot do that gets
+//! its entry to be kept apart, with an alarm (L8).
 //! Knows nothing about HTTP.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -423,34 +424,30 @@ impl Settler {
     /// Posts what waits, each once. A shard that fails, or is lost, keeps back its own postings alone, and data that cannot
     /// be read the postings that need it.
     async fn drain(&self, round: &mut Round) {
-        let mut back = VecDeque::new();
+        let (mut kept, mut tried) = (VecDeque::new(), VecDeque::new());
         let mut left = self.lock().waiting.len();
         while left > 0 && !round.is_over() {
             left -= 1;
             let Some(job) = self.next() else { break };
             let shard = job.shard();
             if self.is_kept(round, shard) {
-                back.push_back(job);
+                kept.push_back(job);
                 continue;
             }
             let result = self.answer(shard, self.again(&job)).await;
             if let Some(left) = self.took(job, result) {
                 round.note(shard, left.error.as_ref());
-                back.push_back(left.job);
+                tried.push_back(left.job);
             } else {
                 self.lock().under_way -= 1;
             }
         }
         // What was taken up and not posted counts as under way until here, within the queue's bound.
         let mut queue = self.lock();
-        queue.under_way -= back.len();
-        if left > 0 {
-            // Those that had no turn have the next one.
-            queue.waiting.append(&mut back);
-        }
-        while let Some(job) = back.pop_back() {
-            queue.waiting.push_front(job);
-        }
+        queue.under_way -= kept.len() + tried.len();
+        // Behind those that had no turn: they have the next one.
+        queue.waiting.append(&mut kept);
+        queue.waiting.append(&mut tried);
     }
 
     /// Whether the shard's postings wait for another round.
@@ -478,7 +475,7 @@ impl Settler {
             Err(error) => return tracing::error!(%error, "the spool cannot be read"),
         };
         round.failed = 0;
-        let (mut posted, mut kept, mut unasked) = (0_usize, Vec::new(), Vec::new());
+        let (mut posted, mut unasked, mut kept, mut tried) = (0_usize, Vec::new(), Vec::new(), Vec::new());
         for spooled in all {
             let shard = spooled.posting.claim().shard;
             if round.is_over() {
@@ -487,16 +484,17 @@ impl Settler {
                 kept.push(spooled);
             } else if let Some(left) = self.repost(&spooled).await {
                 round.note(shard, left.error.as_ref());
-                kept.push(spooled);
+                tried.push(spooled);
             } else {
                 posted = posted.saturating_add(1);
             }
         }
-        if posted == 0 && unasked.is_empty() {
+        if posted == 0 && unasked.is_empty() && round.damaged.is_empty() {
             return;
         }
         // Those that had no turn have the next one.
         unasked.append(&mut kept);
+        unasked.append(&mut tried);
         self.keep(&unasked, read, posted);
     }
 

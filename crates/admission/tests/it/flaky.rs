@@ -39,9 +39,9 @@ pub(crate) struct Flaky {
     pub(crate) inner: MemoryEngine,
     mood: AtomicU8,
     pub(crate) settles: AtomicU64,
-    /// The next settle meets damaged data, and whatever settles the same call after it.
-    pub(crate) damages: AtomicBool,
-    pub(crate) damaged: Mutex<Option<Claim>>,
+    /// The next so many settles meet damaged data, and whatever settles the same calls after them.
+    pub(crate) damages: AtomicU64,
+    pub(crate) damaged: Mutex<Vec<Claim>>,
     /// The shard that calls find lost.
     pub(crate) lost: Mutex<Option<(Shard, Loss)>>,
     /// The epoch that gateways expect, and what was restored for it.
@@ -60,7 +60,7 @@ impl Flaky {
             settles: AtomicU64::new(0),
             reserves: AtomicU64::new(0),
             restores: AtomicBool::new(true),
-            damages: AtomicBool::new(false),
+            damages: AtomicU64::new(0),
             damaged: Mutex::default(),
             lost: Mutex::default(),
             expected: AtomicU64::new(0),
@@ -145,10 +145,12 @@ impl Engine for Flaky {
         if self.is_silent(call.claim.shard) {
             return Box::pin(std::future::pending());
         }
-        if self.damages.swap(false, Ordering::SeqCst) {
-            *self.damaged.lock().unwrap() = Some(call.claim);
+        let mut damaged = self.damaged.lock().unwrap();
+        if self.damages.load(Ordering::SeqCst) > 0 {
+            self.damages.fetch_sub(1, Ordering::SeqCst);
+            damaged.push(call.claim);
         }
-        if *self.damaged.lock().unwrap() == Some(call.claim) {
+        if damaged.contains(&call.claim) {
             let damaged = EngineError::not_applied(ErrorKind::Damaged("a test".into()));
             return Box::pin(std::future::ready(Err(damaged)));
         }

@@ -120,12 +120,16 @@ fn posted(entries: &[&Entry]) -> Vec<(i64, i64, i64, i64, Option<u8>)> {
 
 /// Where an entry's accounts are kept, as far as it tells.
 fn shard(entry: &Entry) -> Option<u8> {
-    let owner = match entry.body.side {
-        Side::Tenant => &entry.body.tenant,
-        Side::Pool => &entry.body.pool,
-        Side::Unreadable => return None,
-    };
-    Some(shard_of(owner))
+    owned_by(entry.body.side, &entry.body.tenant, &entry.body.pool)
+}
+
+/// The shard of a side's accounts, if they can be told.
+pub(crate) fn owned_by(side: Side, tenant: &str, pool: &str) -> Option<u8> {
+    match side {
+        Side::Tenant => Some(shard_of(tenant)),
+        Side::Pool => Some(shard_of(pool)),
+        Side::Unreadable => None,
+    }
 }
 
 /// The newest end in each shard, if any is known.

@@ -9,6 +9,7 @@
 //! transaction open.
 
 mod append;
+mod backfill;
 mod error;
 mod fleet;
 #[cfg(test)]

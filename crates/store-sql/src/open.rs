@@ -9,8 +9,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{AssertSqlSafe, Connection, SqlitePool};
 use tollbook_store::{StoreError, StoreErrorKind};
 
+use crate::backfill;
 use crate::error::{commit, not_applied};
-use crate::sql::MIGRATIONS;
+use crate::sql::{MIGRATIONS, SHARDS_LAYOUT};
 
 /// How long a writer waits for another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -143,6 +144,9 @@ async fn migrate(writer: &SqlitePool) -> Result<(), StoreError> {
     };
     for migration in MIGRATIONS.iter().skip(done) {
         sqlx::raw_sql(*migration).execute(&mut *tx).await.map_err(not_applied)?;
+    }
+    if !is_new && done < SHARDS_LAYOUT {
+        backfill::shards(&mut tx).await?;
     }
     if done < known {
         // Pragmas take no parameters; both texts are made of numbers of this file.

@@ -16,8 +16,7 @@ type Result<T> = std::result::Result<T, sqlx::Error>;
 pub(crate) fn entry(row: &SqliteRow) -> Result<(EntryPlace, Entry)> {
     let body: &str = row.try_get("body")?;
     let body = EntryBody::decode(body.as_bytes()).map_err(|e| damaged("body", Box::new(e)))?;
-    let posted: &str = row.try_get("posted")?;
-    let posted: Vec<PostedLine> = serde_json::from_str(posted).map_err(|e| damaged("posted", Box::new(e)))?;
+    let posted = posted(row)?;
     let EntryKey { reservation, side: _, attempt, seq, unbooked: _ } = key(row)?;
     let entry = Entry {
         reservation,
@@ -56,6 +55,12 @@ pub(crate) fn key(row: &SqliteRow) -> Result<EntryKey> {
         seq: number(row, "seq")?,
         unbooked: row.try_get::<i64, _>("unbooked")? != 0,
     })
+}
+
+/// What an entry posted, as stored.
+pub(crate) fn posted(row: &SqliteRow) -> Result<Vec<PostedLine>> {
+    let posted: &str = row.try_get("posted")?;
+    serde_json::from_str(posted).map_err(|e| damaged("posted", Box::new(e)))
 }
 
 fn leg((subject, account, period, amount): PostedLine) -> Result<Posted> {

@@ -36,6 +36,7 @@ statements!(
     SHARD_END "shard_end",
     ENTRY_PLACES "entry_places",
     ENTRY_LAST "entry_last",
+    ENTRY_OWNERS "entry_owners",
     GATEWAY_BEAT "gateway_beat",
     GATEWAY_LEAVE "gateway_leave",
     GATEWAY_FORGET "gateway_forget",
@@ -70,6 +71,9 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0002_limit_history.sql"),
     include_str!("../sql/sqlite/migrations/0003_fleet.sql"),
 ];
+
+/// Layouts before this one know no shards.
+pub(crate) const SHARDS_LAYOUT: usize = 3;
 
 #[cfg(test)]
 mod tests {

@@ -6,4 +6,4 @@ FROM line
 WHERE true
 ON CONFLICT (subject, account, period) DO UPDATE SET
     amount = max(-9223372036854775807, min(9223372036854775807, amount + excluded.amount)),
-    shard = excluded.shard
+    shard = coalesce(excluded.shard, shard)

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 use tollbook_store::{
-    Entry, EntryBody, EpochCause, Fleet, Journal, Name, Restored, Restorer, Side, Stage, shard_of,
+    Entry, EntryBody, EpochCause, Fleet, Journal, Name, Origin, Restored, Restorer, Side, Stage, shard_of,
 };
 use tollbook_store_sql::SqliteStore;
 
@@ -212,4 +212,57 @@ async fn a_file_of_the_second_layout_learns_its_shards_as_it_is_posted_to() {
     store.append(&[of("acme", 1, 100, 2)]).await.unwrap();
     let after = store.shard_sums(shard, 1, 0).await.unwrap().unwrap();
     assert_eq!((after.sums[0].amount, after.astray), (42, 0));
+}
+
+/// Calls of an earlier version count: an empty store is not taken for one that was never used.
+#[tokio::test]
+async fn a_file_of_the_second_layout_finds_its_shards_from_its_entries() {
+    let (dir, store) = store().await;
+    let (ours, other) = ("acme", "globex");
+    let batch: Vec<Entry> = (0..5_000_u128)
+        .map(|id| Entry { ended_at: call(id).ended_at + u64::try_from(id).unwrap(), ..of(ours, id, 100, 1) })
+        .collect();
+    for some in batch.chunks(tollbook_store::BATCH_MAX) {
+        store.append(some).await.unwrap();
+    }
+    let pool = call(9_001);
+    let body = EntryBody { side: Side::Pool, pool: Name::from(other), ..pool.body };
+    let pool = Entry { posted: vec![leg(5, 6, 200, 8)], body, ..pool };
+    let unbooked = Entry { origin: Origin::Unbooked, ended_at: u64::MAX >> 1, ..of(other, 9_002, 100, 7) };
+    store.append(&[pool.clone(), unbooked]).await.unwrap();
+    store.close().await;
+    change(
+        &dir,
+        "DROP INDEX posted_by_shard; ALTER TABLE posted DROP COLUMN shard; DROP TABLE shard_end; DROP TABLE gateway;
+         DROP TABLE shard_epoch; DROP TABLE shard_lease; DROP TABLE restorer; PRAGMA user_version = 2",
+    )
+    .await;
+    let store = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+    let shard = shard_of(ours);
+    assert_eq!(store.newest_end(shard).await.unwrap(), Some(call(0).ended_at + 4_999));
+    assert_eq!(store.newest_end(shard_of(other)).await.unwrap(), Some(pool.ended_at));
+    assert!(!store.first_epoch(shard).await.unwrap(), "it was used");
+    for (owner, told) in [(ours, vec![1_667, 1_667, 1_666]), (other, vec![8])] {
+        let shard = shard_of(owner);
+        assert!(store.lease(shard, A).await.unwrap());
+        assert!(store.epoch_begin(shard, A, 0, 1, EpochCause::All).await.unwrap());
+        let sums = store.shard_sums(shard, 1, 0).await.unwrap().unwrap();
+        assert_eq!(sums.sums.iter().map(|sum| sum.amount).collect::<Vec<_>>(), told);
+        assert_eq!((sums.watermark, sums.astray), (5_002, 0));
+    }
+}
+
+/// An entry whose owner cannot be told takes nothing from what is known of its account.
+#[tokio::test]
+async fn a_sum_keeps_its_shard_when_an_unreadable_entry_is_posted_to_it() {
+    let (_dir, store) = store().await;
+    store.append(&[of("acme", 1, 100, 2)]).await.unwrap();
+    let unreadable = of("acme", 4, 100, 3);
+    let body = EntryBody { side: Side::Unreadable, ..unreadable.body };
+    store.append(&[Entry { body, ..unreadable }]).await.unwrap();
+    let shard = shard_of("acme");
+    assert!(store.lease(shard, A).await.unwrap());
+    assert!(store.epoch_begin(shard, A, 0, 1, EpochCause::All).await.unwrap());
+    let sums = store.shard_sums(shard, 1, 0).await.unwrap().unwrap();
+    assert_eq!((sums.sums.len(), sums.sums[0].amount, sums.astray), (1, 5, 0));
 }

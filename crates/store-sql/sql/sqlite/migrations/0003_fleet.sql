@@ -1,7 +1,7 @@
 -- What the gateways of one shared book tell each other: who lives, which epoch a shard has, who makes one whole again.
 -- Instants are milliseconds of this database's clock.
 
--- Which shard an account is in; unknown for what was posted before this layout, until it is posted to again.
+-- Which shard an account is in. For what was posted before this layout, it is found from the entries when the file is opened.
 ALTER TABLE posted ADD COLUMN shard INTEGER;
 CREATE INDEX posted_by_shard ON posted (shard, period);
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tollbook_engine::{Engine, EngineError, ErrorKind};
+use tollbook_engine::ledger::AccountId;
+use tollbook_engine::{Engine, EngineError, ErrorKind, Shard};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::{Alarm, Job};
 
@@ -15,6 +16,8 @@ use crate::pace::{Pace, pause};
 pub const DRIFT_EVERY: Duration = Duration::from_mins(1);
 /// Reservations or accounts looked at by one verb, so that no other verb waits long.
 const BATCH: usize = 256;
+/// Most steps of one shard's check: more than a shard has accounts for.
+const STEPS_MAX: usize = 1_000_000;
 /// Differences that get a log line in one check.
 const LINES_MAX: u64 = 8;
 
@@ -35,42 +38,42 @@ impl Drift {
         Self { engine, metrics }
     }
 
-    /// Checks every account once.
+    /// Checks every account once. A shard that cannot be checked keeps no other from being checked.
     pub async fn once(&self) -> Result<DriftFound, JobError> {
-        let mut found = DriftFound::default();
+        let (mut found, mut failed) = (DriftFound::default(), None);
         for shard in self.engine.shards() {
-            let mut cursor = Some(0);
-            while let Some(at) = cursor {
-                let batch = match self.engine.drift(shard, at, BATCH).await {
-                    Ok(batch) => batch.value,
-                    // What is lost is made whole elsewhere.
-                    Err(EngineError { kind: ErrorKind::Lost(_), .. }) => break,
-                    Err(error) => return Err(error.into()),
-                };
-                for (account, period, held, sum, version) in batch.differences {
-                    found.differences += 1;
-                    if found.differences <= LINES_MAX {
-                        let account = format!("{:016x}.{:016x}", account.subject.0, account.name);
-                        let shard = shard.0;
-                        tracing::error!(
-                            shard,
-                            account,
-                            period,
-                            held,
-                            sum,
-                            version,
-                            "held is not the sum of its holds"
-                        );
-                    }
-                }
-                // A cursor that stands still would never end.
-                cursor = batch.next.filter(|next| *next > at);
-                tokio::task::yield_now().await;
+            if let Err(error) = self.shard(shard, &mut found).await {
+                failed.get_or_insert(error);
             }
         }
         self.metrics.engine_drift.set((), found.differences);
         self.metrics.engine_alarms.add((Alarm::Drift,), found.differences);
-        Ok(found)
+        failed.map_or(Ok(found), |error| Err(error.into()))
+    }
+
+    async fn shard(&self, shard: Shard, found: &mut DriftFound) -> Result<(), EngineError> {
+        let mut at = 0;
+        for _ in 0..STEPS_MAX {
+            let batch = match self.engine.drift(shard, at, BATCH).await {
+                Ok(batch) => batch.value,
+                // What is lost is made whole elsewhere.
+                Err(EngineError { kind: ErrorKind::Lost(_), .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            for difference in batch.differences {
+                found.differences += 1;
+                if found.differences <= LINES_MAX {
+                    tell(shard, difference);
+                }
+            }
+            // Cursors have no order; one that stands still would never end.
+            match batch.next.filter(|next| *next != at) {
+                Some(next) => at = next,
+                None => return Ok(()),
+            }
+            tokio::task::yield_now().await;
+        }
+        Err(EngineError::not_applied(ErrorKind::Away("the check does not come to an end".to_owned())))
     }
 
     /// Repeats `once` until told to stop.
@@ -81,6 +84,12 @@ impl Drift {
             pace.after(result.as_ref().map(|_| ()), &self.metrics);
         }
     }
+}
+
+fn tell(shard: Shard, (account, period, held, sum, version): (AccountId, u64, i64, i64, u64)) {
+    let account = format!("{:016x}.{:016x}", account.subject.0, account.name);
+    let shard = shard.0;
+    tracing::error!(shard, account, period, held, sum, version, "held is not the sum of its holds");
 }
 
 impl std::fmt::Debug for Drift {

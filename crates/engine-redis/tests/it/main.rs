@@ -10,6 +10,7 @@
 
 mod cases;
 mod corrupt;
+mod drift;
 mod harness;
 mod link;
 mod lost;

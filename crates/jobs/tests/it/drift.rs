@@ -54,6 +54,42 @@ async fn a_cursor_that_stands_still_ends_the_check() {
     assert_eq!(engine.checks.load(Ordering::SeqCst), 1);
 }
 
+/// Cursors of a shared book have no order.
+#[tokio::test]
+async fn l10_a_cursor_may_fall() {
+    let engine = Arc::new(Scripted::with_shards(&[4]));
+    *engine.drift.lock().unwrap() = vec![
+        Batch { differences: Vec::new(), next: Some(2) },
+        Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], next: None },
+        Batch { differences: Vec::new(), next: Some(1) },
+    ];
+    let drift = Drift::new(engine.clone(), Arc::new(Metrics::new()));
+    assert_eq!(drift.once().await, Ok(DriftFound { differences: 1 }));
+}
+
+/// One shard is away: the others are checked, and it is told.
+#[tokio::test]
+async fn l10_a_shard_that_fails_keeps_no_other_from_being_checked() {
+    let engine = Arc::new(Scripted::with_shards(&[4, 5]));
+    engine.away.lock().unwrap().push(4);
+    *engine.drift.lock().unwrap() = vec![Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], next: None }];
+    let metrics = Arc::new(Metrics::new());
+    assert!(Drift::new(engine.clone(), metrics.clone()).once().await.is_err());
+    assert_eq!((metrics.engine_drift.get(()), metrics.engine_alarms.get((Alarm::Drift,))), (1, 1));
+}
+
+/// A check that never ends: bounded, and an error.
+#[tokio::test]
+async fn l10_a_check_in_circles_is_an_error() {
+    let engine = Arc::new(Scripted::with_shards(&[4]));
+    *engine.drift.lock().unwrap() = vec![
+        Batch { differences: Vec::new(), next: Some(1) },
+        Batch { differences: Vec::new(), next: Some(0) },
+    ];
+    let drift = Drift::new(engine.clone(), Arc::new(Metrics::new()));
+    assert!(drift.once().await.is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn l10_the_check_runs_once_a_minute() {
     let engine = Arc::new(Scripted::with_shards(&[1, 2]));

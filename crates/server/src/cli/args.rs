@@ -273,7 +273,7 @@ Exit codes:
   1  it failed while running: no journal, no call to write, an output that cannot be written
   2  the command line or the configuration is wrong")]
 pub struct JournalExport {
-    /// The configuration file, YAML or JSON; its `data_dir` holds the journal
+    /// The configuration file, YAML or JSON; its `journal`, else its `data_dir`, says where the journal is
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
     /// Calls admitted at this time or later
@@ -317,7 +317,7 @@ Exit codes:
   1  it failed while running: no journal, an output that cannot be written
   2  the command line or the configuration is wrong")]
 pub struct Report {
-    /// The configuration file, YAML or JSON; its `data_dir` holds the journal
+    /// The configuration file, YAML or JSON; its `journal`, else its `data_dir`, says where the journal is
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
     /// The columns that rows are made by, joined by commas

@@ -23,11 +23,12 @@ pub struct Calls {
     pub settle_within: Span,
     /// Outcomes of calls that wait in memory to be settled; more go into the spool file.
     pub settle_queue_max: u32,
-    /// Largest spool file; full, it closes hard limits.
+    /// Largest spool file; full, it closes the door to all calls until some of it is settled.
     pub spool_max: Size,
     /// With a shared book: memory for what its store may lose, until the journal has it.
     pub vouchers_max: Size,
-    /// With a shared book: longest a call waits while its part of a lost store is made whole, before it is refused.
+    /// With a shared book: longest a call waits while its part of a lost store is made whole, before it is treated as when the
+    /// book is away (`when_away`).
     pub lost_wait: Span,
     /// Texts counted exactly at once, beside the calls; more are estimated.
     pub count_jobs_max: u32,

@@ -163,7 +163,7 @@ pub enum OnExpiry {
 #[serde(rename_all = "snake_case")]
 pub enum WhenAway {
     /// Each gateway admits within its part of the ceiling, counted from nothing: the ceiling by the gateways that share the
-    /// book (`engine.redis.fleet_size`), rounded up.
+    /// book (`engine.redis.fleet_size` until they have counted each other), rounded up.
     Local,
     /// Calls are refused with 503.
     Closed,

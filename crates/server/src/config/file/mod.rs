@@ -105,7 +105,7 @@ pub(super) fn journal_in(folder: &Path, data_dir: &Path, journal: Option<&Path>)
     journal.map_or_else(|| folder.join(data_dir).join("journal.sqlite"), |journal| folder.join(journal))
 }
 
-/// The operator's listener: `explain` and the accounts.
+/// The operator's listener: `explain`, `inspect` and the accounts.
 #[derive(Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a record is whole or it is cut off at reading (length, checksum); none is removed before the engine has
 //! acknowledged it, and then by putting a new file in the place of the old one; replaying one twice changes nothing,
-//! because claims end once. Bounded in bytes; a full spool is the caller's alarm: it closes hard limits and turns
+//! because claims end once. Bounded in bytes; a full spool is the caller's alarm: it closes the door and turns
 //! readiness off. Without a directory there is no spool.
 
 use std::collections::BTreeSet;

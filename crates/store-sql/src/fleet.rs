@@ -13,8 +13,8 @@ use tollbook_store::{
 use crate::error::{commit, not_applied};
 use crate::line::{json, stored};
 use crate::sql::{
-    ENTRY_LAST, ENTRY_PLACES, GATEWAY_BEAT, GATEWAY_FORGET, GATEWAY_LEAVE, GATEWAY_LIVE, LEASE_LEAVE,
-    LEASE_TAKE, POSTED_ASTRAY, POSTED_BY_SHARD, RESTORER_AWAIT, RESTORER_FORGET, RESTORER_LIST,
+    ENTRY_LAST, ENTRY_PLACES, FLEET_ID, GATEWAY_BEAT, GATEWAY_FORGET, GATEWAY_LEAVE, GATEWAY_LIVE, LEASE_END,
+    LEASE_LEAVE, LEASE_TAKE, POSTED_ASTRAY, POSTED_BY_SHARD, RESTORER_AWAIT, RESTORER_FORGET, RESTORER_LIST,
     RESTORER_REPORT, SHARD_BEGIN, SHARD_END, SHARD_FIRST, SHARD_LIST, SHARD_MARK, SHARD_STAGE,
 };
 use crate::{SqliteStore, row};
@@ -32,6 +32,13 @@ impl SqliteStore {
 }
 
 impl Fleet for SqliteStore {
+    fn id(&self) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let id: i64 = sqlx::query_scalar(FLEET_ID).fetch_one(&self.readers).await.map_err(not_applied)?;
+            Ok(id.cast_unsigned())
+        })
+    }
+
     fn beat(&self, gateway: GatewayId) -> Answer<'_, u32> {
         Box::pin(async move {
             let mut tx = self.begin().await?;
@@ -85,19 +92,20 @@ impl Fleet for SqliteStore {
 
     fn epoch_begin(
         &self,
-        shard: u8,
         gateway: GatewayId,
-        known: u64,
+        known: ShardEpoch,
         next: u64,
         cause: EpochCause,
     ) -> Answer<'_, bool> {
         Box::pin(async move {
-            if next <= known {
+            let shard = known.shard;
+            if next <= known.epoch {
                 return Err(StoreError::not_applied(StoreErrorKind::Refused("an epoch only grows")));
             }
             let mut tx = self.begin().await?;
             let begin = sqlx::query(SHARD_BEGIN).bind(i64::from(shard)).bind(gateway.cast_signed());
-            let begin = begin.bind(stored(next)).bind(code(&CAUSES, cause)).bind(stored(known));
+            let begin = begin.bind(stored(next)).bind(code(&CAUSES, cause)).bind(stored(known.epoch));
+            let begin = begin.bind(code(&STAGES, known.stage));
             if begin.execute(&mut *tx).await.map_err(not_applied)?.rows_affected() == 0 {
                 return Ok(false);
             }
@@ -134,9 +142,18 @@ impl Fleet for SqliteStore {
 
     fn epoch_stage(&self, shard: u8, epoch: u64, stage: Stage) -> Answer<'_, bool> {
         Box::pin(async move {
+            let mut tx = self.begin().await?;
             let moved = sqlx::query(SHARD_STAGE).bind(i64::from(shard)).bind(stored(epoch));
-            let moved = moved.bind(code(&STAGES, stage)).execute(&self.writer).await.map_err(commit)?;
-            Ok(moved.rows_affected() == 1)
+            let moved = moved.bind(code(&STAGES, stage)).execute(&mut *tx).await.map_err(not_applied)?;
+            if moved.rows_affected() == 0 {
+                return Ok(false);
+            }
+            if stage == Stage::Open {
+                let end = sqlx::query(LEASE_END).bind(i64::from(shard));
+                end.execute(&mut *tx).await.map_err(not_applied)?;
+            }
+            tx.commit().await.map_err(commit)?;
+            Ok(true)
         })
     }
 
@@ -197,7 +214,7 @@ fn shard_epoch(found: &SqliteRow) -> Result<ShardEpoch, sqlx::Error> {
         cause: coded(&CAUSES, found, "loss")?,
         stage: coded(&STAGES, found, "stage")?,
         watermark: found.try_get("watermark")?,
-        age: Duration::from_millis(u64::try_from(age).unwrap_or(0)),
+        age: since(age),
     })
 }
 
@@ -220,6 +237,15 @@ fn code<T: PartialEq + Copy>(all: &[T], value: T) -> i64 {
 fn coded<T: Copy>(all: &[T], found: &SqliteRow, column: &'static str) -> Result<T, sqlx::Error> {
     let code: usize = row::number(found, column)?;
     all.get(code).copied().ok_or_else(|| sqlx::Error::ColumnNotFound(column.to_owned()))
+}
+
+/// A span by the database's clock. Of an instant that is far ahead, because the clock has stepped back, nobody knows.
+fn since(age: i64) -> Duration {
+    match u64::try_from(age) {
+        Ok(age) => Duration::from_millis(age),
+        Err(_) if age >= -millis(LEASE) => Duration::ZERO,
+        Err(_) => Duration::MAX,
+    }
 }
 
 fn millis(span: Duration) -> i64 {

@@ -1,8 +1,8 @@
 //! What the gateways of one shared book tell each other: who lives, which epoch a shard has, who makes it whole again.
 //!
 //! Invariants: a shard's epoch only grows, and only the holder of its lease begins a new one after the first; a lease and a
-//! sign of life end by the store's own clock, never by a gateway's. Every call may be repeated: its second run finds what the
-//! first one did.
+//! sign of life end by the store's own clock, never by a gateway's, also where that steps back. Every call may be repeated:
+//! its second run finds what the first one did.
 //! When the store is away: nobody can begin anything; what is under way goes on where it was.
 
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct ShardEpoch {
     pub stage: Stage,
     /// Entries up to this place are in the sums that were written; 0 where none were.
     pub watermark: i64,
-    /// Since it began.
+    /// Since its stage began; the longest span if that cannot be told.
     pub age: Duration,
 }
 
@@ -96,6 +96,8 @@ pub struct Restorer {
 
 /// Keeps what gateways share beside the journal. Object safe.
 pub trait Fleet: Send + Sync + 'static {
+    /// Names the gateways that share this store.
+    fn id(&self) -> Answer<'_, u64>;
     /// The gateway lives; how many do.
     fn beat(&self, gateway: GatewayId) -> Answer<'_, u32>;
     /// The gateway has ended in good order.
@@ -109,20 +111,19 @@ pub trait Fleet: Send + Sync + 'static {
     fn lease(&self, shard: u8, gateway: GatewayId) -> Answer<'_, bool>;
     /// Gives the lease back.
     fn lease_end(&self, shard: u8, gateway: GatewayId) -> Answer<'_, ()>;
-    /// Begins epoch `next` after `known` (0: none), and awaits every gateway that lives. False if the gateway has no lease,
-    /// or the shard's epoch is another one than `known`.
+    /// Begins epoch `next` after the one that is known (0: none), and awaits every gateway that lives. False if the gateway
+    /// has no lease, or the shard's epoch or its stage is another one than is known.
     fn epoch_begin(
         &self,
-        shard: u8,
         gateway: GatewayId,
-        known: u64,
+        known: ShardEpoch,
         next: u64,
         cause: EpochCause,
     ) -> Answer<'_, bool>;
     /// The sums of the periods that start at or after `since` (UTC seconds) and of lifetime ones; notes their watermark in
     /// the same transaction. `None` if the epoch is not the newest, or beyond its beginning.
     fn shard_sums(&self, shard: u8, epoch: u64, since: u64) -> Answer<'_, Option<ShardSums>>;
-    /// Moves an epoch on. False if it is not the newest, or there already.
+    /// Moves an epoch on; the one that opens ends the shard's lease. False if it is not the newest, or there already.
     fn epoch_stage(&self, shard: u8, epoch: u64, stage: Stage) -> Answer<'_, bool>;
     /// A gateway has restored what it vouches for.
     fn report(&self, shard: u8, epoch: u64, gateway: GatewayId, restored: Restored) -> Answer<'_, ()>;

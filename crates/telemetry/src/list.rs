@@ -149,6 +149,7 @@ metrics! {
     Counts recovery_opened(Lost) "Shards this process has opened, by what they had lost";
     Counts recovery_missing() "Gateways that lived when a shard was lost and did not restore their calls in time";
     Counts recovery_unnamed() "Sums of the journal that no limit of this configuration names; they were left out";
+    Gauges recovery_astray() "Sums of the journal of which no shard is known, as of the last rebuild; they were left out";
 
     // usage
     Counts usage_llm_tokens(ModelLabel, Part) "llm_tokens charged to tenants";

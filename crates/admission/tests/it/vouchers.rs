@@ -31,6 +31,9 @@ fn no<'a, T: Send + 'a>() -> Answer<'a, T> {
 }
 
 impl Fleet for Places {
+    fn id(&self) -> Answer<'_, u64> {
+        no()
+    }
     fn beat(&self, _: GatewayId) -> Answer<'_, u32> {
         no()
     }
@@ -49,7 +52,7 @@ impl Fleet for Places {
     fn lease_end(&self, _: u8, _: GatewayId) -> Answer<'_, ()> {
         no()
     }
-    fn epoch_begin(&self, _: u8, _: GatewayId, _: u64, _: u64, _: EpochCause) -> Answer<'_, bool> {
+    fn epoch_begin(&self, _: GatewayId, _: ShardEpoch, _: u64, _: EpochCause) -> Answer<'_, bool> {
         no()
     }
     fn shard_sums(&self, _: u8, _: u64, _: u64) -> Answer<'_, Option<ShardSums>> {

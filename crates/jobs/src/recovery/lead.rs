@@ -3,10 +3,13 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tollbook_engine::{PeriodSum, Shard, ShardState};
 use tollbook_ledger::Micros;
 use tollbook_ledger::units::{REMEMBER, SECOND};
-use tollbook_store::{EpochCause, PostedSum, Restored, Restorer, ShardEpoch, Stage};
+use tollbook_store::{
+    EpochCause, PostedSum, Restored, Restorer, ShardEpoch, Stage, StoreError, StoreErrorKind,
+};
 use tollbook_telemetry::labels::Lost;
 
 use super::{OPENED_AFTER, Recover};
@@ -22,9 +25,10 @@ const SUMS_AT_ONCE: usize = 256;
 const LINES_MAX: u64 = 8;
 
 /// What the leader wrote before gateways restore.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Written {
     epoch: u64,
+    begun: Instant,
     sums: u64,
     unnamed: u64,
     astray: u64,
@@ -39,11 +43,20 @@ impl Recover {
         state: ShardState,
         cause: EpochCause,
     ) -> Result<bool, JobError> {
-        let (shard, next) = (Shard(row.shard), row.epoch.max(state.epoch).saturating_add(1));
+        let (shard, begun) = (Shard(row.shard), Instant::now());
+        let all = cause == EpochCause::All;
+        // What is there may take calls of a gateway that has not heard of the loss: one epoch closes it, the next clears it.
+        let closes = all && state.epoch > 0;
+        let closed = row.epoch.max(state.epoch).max(self.book.epoch(shard)).saturating_add(1);
+        let next = closed.saturating_add(u64::from(closes));
         if !self.fleet.lease(row.shard, self.gateway).await? {
             return Ok(false);
         }
-        if !self.fleet.epoch_begin(row.shard, self.gateway, row.epoch, next, cause).await? {
+        if closes {
+            // Most of it, before anything is begun: while SQL takes no entries, no epoch grows.
+            self.drained(shard).await?;
+        }
+        if !self.fleet.epoch_begin(self.gateway, row, next, cause).await? {
             // Another gateway was faster; the next look sees what it did.
             self.fleet.lease_end(row.shard, self.gateway).await?;
             return Ok(false);
@@ -54,21 +67,31 @@ impl Recover {
             ?cause,
             "the store has lost a part of the book: it is made whole"
         );
-        let all = cause == EpochCause::All;
-        if all {
-            // What ended and survived must be in the sums.
-            self.drain.shard(shard).await?;
+        if closes {
+            if !self.book.begin(shard, closed, false, state).await?.value {
+                return Ok(false);
+            }
+            self.drained(shard).await?;
         }
         if !self.book.begin(shard, next, all, state).await?.value {
             return Ok(false);
         }
-        let mut written = Written { epoch: next, ..Written::default() };
+        let mut written = Written { epoch: next, begun, sums: 0, unnamed: 0, astray: 0 };
         if all && !self.write_sums(shard, &mut written).await? {
             return Ok(false);
         }
         self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(row.shard, written);
         self.fleet.epoch_stage(row.shard, next, Stage::Restoring).await?;
         Ok(false)
+    }
+
+    /// What ended and survived must be in the sums. What the store refuses stays in the stream, where every drain tells of
+    /// it; it does not hold up the shard.
+    async fn drained(&self, shard: Shard) -> Result<(), JobError> {
+        match self.drain.shard(shard).await {
+            Ok(_) | Err(JobError::Store(StoreError { kind: StoreErrorKind::Refused(_), .. })) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the journal's sums; false if another gateway has taken over.
@@ -80,6 +103,7 @@ impl Recover {
             return Ok(false);
         };
         written.astray = found.astray;
+        self.metrics.recovery_astray.set((), found.astray);
         let quota = (self.quotas)();
         let mut sums = Vec::with_capacity(found.sums.len());
         for sum in found.sums {
@@ -119,22 +143,22 @@ impl Recover {
     /// Opens a shard whose gateways have restored, if this one holds the lease or nobody does.
     pub(super) async fn open(&self, row: ShardEpoch) -> Result<bool, JobError> {
         let shard = Shard(row.shard);
-        if !self.fleet.lease(row.shard, self.gateway).await? {
-            return Ok(false);
-        }
         let restorers = self.fleet.restorers(row.shard, row.epoch).await?;
         let missing = restorers.iter().filter(|one| one.awaited && one.restored.is_none()).count();
         if missing > 0 && row.age < OPENED_AFTER {
+            return Ok(false);
+        }
+        if !self.fleet.lease(row.shard, self.gateway).await? {
             return Ok(false);
         }
         if !self.book.open(shard, row.epoch).await?.value {
             return self.begin_anew(row).await;
         }
         self.lost.whole(shard);
-        let first = self.fleet.epoch_stage(row.shard, row.epoch, Stage::Open).await?;
-        self.fleet.lease_end(row.shard, self.gateway).await?;
-        if first {
+        if self.fleet.epoch_stage(row.shard, row.epoch, Stage::Open).await? {
             self.tell(row, &restorers, missing);
+        } else {
+            self.fleet.lease_end(row.shard, self.gateway).await?;
         }
         Ok(true)
     }
@@ -155,7 +179,10 @@ impl Recover {
         self.metrics.recovery_opened.inc((cause,));
         self.metrics.recovery_missing.add((), u64::try_from(missing).unwrap_or(u64::MAX));
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&row.shard);
-        let written = written.filter(|written| written.epoch == row.epoch).unwrap_or_default();
+        let written = written.filter(|written| written.epoch == row.epoch);
+        let took = written.map_or(row.age, |written| written.begun.elapsed());
+        let (sums, unnamed, astray) =
+            written.map_or((0, 0, 0), |written| (written.sums, written.unnamed, written.astray));
         let restored =
             restorers.iter().filter_map(|one| one.restored).fold(Restored::default(), |sum, one| Restored {
                 held: sum.held.saturating_add(one.held),
@@ -163,14 +190,14 @@ impl Recover {
                 failed: sum.failed.saturating_add(one.failed),
             });
         let Restored { held, ended, failed } = restored;
-        let took_ms = u64::try_from(row.age.min(Duration::from_hours(1)).as_millis()).unwrap_or(u64::MAX);
+        let took_ms = u64::try_from(took.min(Duration::from_hours(1)).as_millis()).unwrap_or(u64::MAX);
         tracing::warn!(
             shard = row.shard,
             epoch = row.epoch,
             cause = ?row.cause,
-            sums = written.sums,
-            sums_unnamed = written.unnamed,
-            sums_astray = written.astray,
+            sums,
+            sums_unnamed = unnamed,
+            sums_astray = astray,
             calls_under_way = held,
             calls_ended = ended,
             calls_not_taken = failed,

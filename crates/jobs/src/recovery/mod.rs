@@ -31,7 +31,7 @@ use crate::{Drain, JobError};
 pub const WATCH_EVERY: Duration = Duration::from_millis(250);
 /// How often the store is asked whether it has lost what was open.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// A shard is opened this long after its epoch began, whoever is missing.
+/// A shard is opened this long after its gateways could begin to restore, whoever is missing.
 pub const OPENED_AFTER: Duration = Duration::from_secs(10);
 /// Shards looked after at the same time.
 const AT_ONCE: usize = 16;
@@ -96,9 +96,13 @@ impl Recover {
         }
     }
 
-    /// Looks after every shard that is lost, being made whole, or was made whole without this gateway; true if there are such.
-    pub async fn once(&self) -> Result<bool, JobError> {
-        let rows = self.fleet.epochs().await?;
+    /// Looks after every shard that is lost, being made whole, or was made whole without this gateway: whether such are under
+    /// way, and the first trouble with one of them.
+    pub async fn once(&self) -> (bool, Result<(), JobError>) {
+        let rows = match self.fleet.epochs().await {
+            Ok(rows) => rows,
+            Err(error) => return (false, Err(error.into())),
+        };
         let rows: BTreeMap<u8, ShardEpoch> = rows.into_iter().map(|row| (row.shard, row)).collect();
         let mut shards: BTreeSet<u8> = self.lost.list().into_iter().map(|shard| shard.0).collect();
         let look = self.is_time_to_look();
@@ -109,7 +113,10 @@ impl Recover {
                 shards.insert(row.shard);
             }
         }
-        let mut mending = stream::iter(shards)
+        // Others wait for what this gateway restores; what it begins makes others wait.
+        let restores = |shard: &u8| rows.get(shard).is_some_and(|row| row.stage == Stage::Restoring);
+        let (first, then): (Vec<u8>, Vec<u8>) = shards.into_iter().partition(restores);
+        let mut mending = stream::iter(first.into_iter().chain(then))
             .map(|shard| self.mend(shard, rows.get(&shard).copied()))
             .buffer_unordered(AT_ONCE);
         let (mut trouble, mut under_way) = (None, false);
@@ -121,7 +128,7 @@ impl Recover {
         }
         let lost = self.lost.list().len();
         self.metrics.recovery_shards_lost.set((), u64::try_from(lost).unwrap_or(u64::MAX));
-        trouble.map_or(Ok(under_way), Err)
+        (under_way, trouble.map_or(Ok(()), Err))
     }
 
     /// Says that this gateway lives, forgets what the journal has, and looks after shards, until told to stop.
@@ -135,13 +142,13 @@ impl Recover {
     async fn watch(&self, mut stop: watch::Receiver<bool>) {
         let mut pace = Pace::new(Job::Recovery, WATCH_EVERY);
         loop {
-            let result = self.once().await;
-            let under_way = matches!(result, Ok(true));
-            let wait = pace.after(result.as_ref().map(|_| ()), &self.metrics).min(LOOK_EVERY);
+            let (under_way, result) = self.once().await;
+            // The pause after trouble is one shard's; others under way do not wait for it.
+            let wait = pace.after(result.as_ref().copied(), &self.metrics).min(LOOK_EVERY);
             let wait = if under_way { wait.min(WATCH_EVERY / 5) } else { wait };
             tokio::select! {
                 stopped = pause(wait, &mut stop) => if stopped { return },
-                () = self.lost.next(), if result.is_ok() => {}
+                () = self.lost.next() => {}
             }
         }
     }
@@ -219,11 +226,14 @@ impl Recover {
     /// Opens a shard that nothing was ever booked in.
     async fn first_open(&self, row: ShardEpoch) -> Result<bool, JobError> {
         let shard = Shard(row.shard);
+        // Asked before the store: an entry that is there while the shard is still closed is not of its first calls.
+        let has_entries = self.fleet.newest_end(row.shard).await?.is_some();
         let state = self.book.state(shard).await?.value;
-        let ours = state.epoch == row.epoch && state.same_server;
+        let ours = self.is_of(row, &state);
         // Whoever was to say so in SQL may have died after the first calls: then it is open, or lost.
         let is_open = ours && !state.closed;
-        if !is_open && (!ours && state.epoch > 0 || self.fleet.newest_end(row.shard).await?.is_some()) {
+        let is_older = self.book.epoch(shard) > row.epoch;
+        if !is_open && (!ours && state.epoch > 0 || is_older || has_entries) {
             return self.lead(row, state, self.cause(row, &state).await?).await;
         }
         if !self.book.begin(shard, row.epoch, false, state).await?.value {
@@ -243,7 +253,7 @@ impl Recover {
     async fn look(&self, row: ShardEpoch) -> Result<bool, JobError> {
         let shard = Shard(row.shard);
         let state = self.book.state(shard).await?.value;
-        if state.epoch == row.epoch && state.same_server && !state.closed {
+        if self.is_of(row, &state) && !state.closed {
             if self.part.restored(shard) < row.epoch {
                 // It was made whole without this gateway, which may know calls that nobody restored.
                 let restored = self.part.restore(row).await?;
@@ -267,7 +277,7 @@ impl Recover {
         let shard = Shard(row.shard);
         self.lost.found(shard);
         let state = self.book.state(shard).await?.value;
-        if state.epoch != row.epoch || !state.same_server {
+        if !self.is_of(row, &state) {
             // Lost once more; who has restored already would not meet it.
             return self.begin_anew(row).await;
         }
@@ -283,6 +293,12 @@ impl Recover {
         }
         self.report(row).await?;
         self.open(row).await
+    }
+
+    /// The store is in this epoch, as SQL knows it, and so is what this gateway was told.
+    fn is_of(&self, row: ShardEpoch, state: &ShardState) -> bool {
+        let newest = self.book.epoch(Shard(row.shard));
+        state.epoch == row.epoch && state.same_server && newest <= row.epoch
     }
 
     fn untold(&self, row: ShardEpoch, restored: Restored) {
@@ -301,11 +317,11 @@ impl Recover {
         Ok(())
     }
 
-    /// Judges by what the journal and the store say: everything is lost if the store has an older epoch than SQL, or if the
-    /// journal has an entry of the shard that ended later than the last write that is there.
+    /// Judges by what the journal and the store say: everything is lost if the store has an older epoch than SQL or this
+    /// gateway, or if the journal has an entry of the shard that ended later than the last write that is there.
     async fn cause(&self, row: ShardEpoch, state: &ShardState) -> Result<EpochCause, JobError> {
         let newest = self.fleet.newest_end(row.shard).await?.unwrap_or(0);
-        let all = state.epoch < row.epoch
+        let all = state.epoch < row.epoch.max(self.book.epoch(Shard(row.shard)))
             || newest > state.seen
             || row.cause == EpochCause::All && row.stage != Stage::Open;
         Ok(if all { EpochCause::All } else { EpochCause::Tail })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
@@ -48,6 +48,10 @@ pub(crate) struct Server {
     pub(crate) shards: Mutex<BTreeMap<u8, Kept>>,
     run: AtomicU64,
     pub(crate) now: AtomicU64,
+    /// Everything is lost just before the next rebuild begins.
+    pub(crate) loses_at_begin: AtomicBool,
+    /// Its server does not answer.
+    pub(crate) away: Mutex<Option<Shard>>,
 }
 
 impl Server {
@@ -119,7 +123,7 @@ impl Handle {
         shard: Shard,
         verb: impl FnOnce(&mut Kept, u64) -> Result<T, EngineError>,
     ) -> Verb<'a, T> {
-        if !self.steps.go() {
+        if !self.steps.go() || *self.server.away.lock().unwrap() == Some(shard) {
             return dead();
         }
         let result = self.server.with(shard, |kept, run| Ok((verb(kept, run)?, kept.epoch)));
@@ -169,6 +173,9 @@ impl Recovery for Handle {
         })
     }
     fn begin(&self, shard: Shard, epoch: u64, clear: bool, known: ShardState) -> Verb<'_, bool> {
+        if self.server.loses_at_begin.swap(false, Ordering::SeqCst) {
+            self.server.flush();
+        }
         self.answer(shard, |kept, run| {
             if kept.epoch > epoch || kept.epoch == epoch && kept.run != run {
                 return Ok(false);
@@ -282,6 +289,9 @@ impl Mortal {
 }
 
 impl Fleet for Mortal {
+    fn id(&self) -> Answer<'_, u64> {
+        self.go(|sql| sql.id())
+    }
     fn beat(&self, gateway: GatewayId) -> Answer<'_, u32> {
         self.go(|sql| sql.beat(gateway))
     }
@@ -302,13 +312,12 @@ impl Fleet for Mortal {
     }
     fn epoch_begin(
         &self,
-        shard: u8,
         gateway: GatewayId,
-        known: u64,
+        known: ShardEpoch,
         next: u64,
         cause: EpochCause,
     ) -> Answer<'_, bool> {
-        self.go(|sql| sql.epoch_begin(shard, gateway, known, next, cause))
+        self.go(|sql| sql.epoch_begin(gateway, known, next, cause))
     }
     fn shard_sums(&self, shard: u8, epoch: u64, since: u64) -> Answer<'_, Option<ShardSums>> {
         self.go(|sql| sql.shard_sums(shard, epoch, since))
@@ -485,7 +494,7 @@ impl Losing {
     }
 
     pub(crate) async fn leases_end(&self) {
-        self.pass("UPDATE shard_lease SET until = 0; UPDATE gateway SET seen_at = seen_at + 60000").await;
+        self.pass("UPDATE shard_lease SET until = 0").await;
     }
 
     pub(crate) async fn row(&self) -> Option<ShardEpoch> {
@@ -505,7 +514,7 @@ impl Gateway {
     }
 
     pub(crate) async fn step(&self) -> bool {
-        self.recover.once().await.is_ok()
+        self.recover.once().await.1.is_ok()
     }
 
     /// Its verbs learned of an epoch by an answer.

@@ -1,6 +1,9 @@
 //! A lost shard is made whole again, whoever dies meanwhile.
 
+use std::sync::atomic::Ordering;
+
 use proptest::prelude::*;
+use tollbook_engine::Shard;
 use tollbook_store::{EpochCause, Fleet, Journal, Stage};
 use tollbook_telemetry::labels::Lost;
 
@@ -145,11 +148,11 @@ async fn a_leader_that_dies_at_any_step_is_followed_by_another() {
             }
             died += u32::from(one.steps.are_over());
             world.leases_end().await;
-            world.pass("UPDATE shard_epoch SET begun_at = begun_at - 10001").await;
+            world.pass("UPDATE shard_epoch SET staged_at = staged_at - 10001").await;
             two.meets_loss();
             for _ in 0..3 {
                 two.step().await;
-                world.pass("UPDATE shard_epoch SET begun_at = begun_at - 10001").await;
+                world.pass("UPDATE shard_epoch SET staged_at = staged_at - 10001").await;
             }
             mended(&world, &[&two]).await;
             assert_eq!(world.server.posted(), 120, "after {steps} steps");
@@ -195,7 +198,7 @@ async fn a_gateway_that_comes_late_restores_what_nobody_else_knows() {
     one.step().await;
     one.step().await;
     assert!(!world.is_open(), "it is awaited");
-    world.pass("UPDATE shard_epoch SET begun_at = begun_at - 10001").await;
+    world.pass("UPDATE shard_epoch SET staged_at = staged_at - 10001").await;
     mended(&world, &[&one]).await;
     assert_eq!((world.server.posted(), one.metrics.recovery_missing.get(())), (0, 1));
     late.hears(2);
@@ -203,6 +206,126 @@ async fn a_gateway_that_comes_late_restores_what_nobody_else_knows() {
     assert_eq!(world.server.posted(), 100);
     let told = world.sql.restorers(shard().0, 2).await.unwrap();
     assert!(told.iter().all(|one| one.restored.is_some()), "{told:?}");
+}
+
+/// A tail was lost, and its leader died or was slow; what is lost meanwhile is more than it judged.
+#[tokio::test]
+async fn what_is_lost_while_a_tail_is_rebuilt_is_judged_anew() {
+    for dies in [true, false] {
+        let mut world = Losing::new().await;
+        let (one, two) = (world.gateway(1).await, world.gateway(2).await);
+        opened(&world, &[&one, &two]).await;
+        world.ends(&two, 60);
+        world.drain().await;
+        world.ends(&one, 40);
+        world.server.restart();
+        one.meets_loss();
+        if dies {
+            // It lives until the epoch is begun in SQL.
+            for steps in 1.. {
+                one.steps.set(steps);
+                one.step().await;
+                if world.row().await.unwrap().epoch == 2 {
+                    break;
+                }
+                world.leases_end().await;
+            }
+            let row = world.row().await.unwrap();
+            assert_eq!((row.cause, row.stage), (EpochCause::Tail, Stage::Begun));
+            world.server.flush();
+            world.leases_end().await;
+        } else {
+            world.server.loses_at_begin.store(true, Ordering::SeqCst);
+            one.step().await;
+        }
+        one.steps.set(u64::MAX);
+        mended(&world, &[&two, &one]).await;
+        assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (100, EpochCause::All));
+    }
+}
+
+/// What the leader takes to prepare is not the others' time to restore.
+#[tokio::test]
+async fn a_slow_leader_takes_no_time_from_those_who_restore() {
+    let mut world = Losing::new().await;
+    let (one, two) = (world.gateway(1).await, world.gateway(2).await);
+    opened(&world, &[&one, &two]).await;
+    world.ends(&two, 100);
+    world.server.flush();
+    one.meets_loss();
+    for steps in 1.. {
+        one.steps.set(steps);
+        one.step().await;
+        if world.row().await.unwrap().stage == Stage::Restoring {
+            break;
+        }
+        world.leases_end().await;
+        world.pass("UPDATE shard_epoch SET staged_at = staged_at - 10001").await;
+    }
+    one.steps.set(u64::MAX);
+    one.step().await;
+    assert!(!world.is_open(), "the second is awaited");
+    mended(&world, &[&one, &two]).await;
+    assert_eq!((world.server.posted(), one.metrics.recovery_missing.get(())), (100, 0));
+}
+
+/// SQL came from a backup: gateways and the store know newer epochs than it.
+#[tokio::test]
+async fn a_gateway_that_knows_a_newer_epoch_than_sql_uses_the_shard_again() {
+    for store_too in [true, false] {
+        let mut world = Losing::new().await;
+        let one = world.gateway(1).await;
+        opened(&world, &[&one]).await;
+        world.ends(&one, 100);
+        world.drain().await;
+        if store_too {
+            let mut kept = world.server.kept();
+            kept.epoch = 9;
+            world.server.back_to(kept);
+        }
+        one.hears(9);
+        mended(&world, &[&one]).await;
+        let epoch = world.row().await.unwrap().epoch;
+        assert!(epoch > 9 && world.server.kept().epoch == epoch, "{epoch}");
+        assert_eq!(world.server.posted(), 100);
+    }
+}
+
+#[tokio::test]
+async fn a_shard_in_trouble_does_not_hold_up_another() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 100);
+    world.server.flush();
+    let other = Shard(shard().0.wrapping_add(1));
+    *world.server.away.lock().unwrap() = Some(other);
+    one.lost.found(other);
+    one.meets_loss();
+    let (under_way, result) = one.recover.once().await;
+    assert!(under_way && result.is_err(), "the other's trouble is told, and this one goes on");
+    one.recover.once().await.1.unwrap_err();
+    assert!(world.is_open());
+    assert_eq!((world.server.posted(), one.lost.list()), (100, vec![other]));
+}
+
+/// An entry that the journal does not take stays in the stream, for people to look at; its gateway knows the call.
+#[tokio::test]
+async fn an_entry_that_is_refused_does_not_keep_a_shard_closed() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 100);
+    world.drain().await;
+    world.ends(&one, 7);
+    let before = world.server.kept();
+    let last = world.ends(&one, 20);
+    world.sql.append(&[last]).await.unwrap();
+    world.server.back_to(before);
+    world.pass("CREATE TRIGGER no BEFORE INSERT ON entry BEGIN SELECT RAISE(ABORT, 'no'); END").await;
+    opened(&world, &[&one]).await;
+    assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (127, EpochCause::All));
+    assert_eq!(world.server.kept().stream.len(), 1);
 }
 
 #[tokio::test]

@@ -1,2 +1,3 @@
--- Those that were not seen for ?1 milliseconds.
+-- Those that were not seen for ?1 milliseconds, or so far ahead by a clock that has stepped back.
 DELETE FROM gateway WHERE seen_at <= CAST(unixepoch('subsec') * 1000 AS INTEGER) - ?1
+    OR seen_at > CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?1

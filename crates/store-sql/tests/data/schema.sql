@@ -61,6 +61,11 @@ CREATE TABLE entry (
     UNIQUE (reservation, side, attempt, seq, unbooked)
 ) STRICT;
 
+CREATE TABLE fleet (
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    id INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE gateway (
     id INTEGER PRIMARY KEY,
     seen_at INTEGER NOT NULL
@@ -109,7 +114,7 @@ CREATE TABLE shard_epoch (
     stage INTEGER NOT NULL CHECK (stage BETWEEN 0 AND 2),
     -- Entries up to this place are in the sums that were written.
     watermark INTEGER NOT NULL,
-    begun_at INTEGER NOT NULL
+    staged_at INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE shard_lease (

@@ -6,7 +6,8 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 use tollbook_store::{
-    Entry, EntryBody, EpochCause, Fleet, Journal, Name, Origin, Restored, Restorer, Side, Stage, shard_of,
+    Entry, EntryBody, EpochCause, Fleet, Journal, Name, Origin, Restored, Restorer, ShardEpoch, Side, Stage,
+    shard_of,
 };
 use tollbook_store_sql::SqliteStore;
 
@@ -32,7 +33,19 @@ fn of(tenant: &str, id: u128, period: u64, amount: i64) -> Entry {
 
 async fn begun(store: &SqliteStore, gateway: u64, known: u64, cause: EpochCause) -> bool {
     store.lease(SHARD, gateway).await.unwrap()
-        && store.epoch_begin(SHARD, gateway, known, known + 1, cause).await.unwrap()
+        && store.epoch_begin(gateway, row(SHARD, known), known + 1, cause).await.unwrap()
+}
+
+/// A shard whose epoch, if it has one, was begun and got no further.
+fn row(shard: u8, epoch: u64) -> ShardEpoch {
+    ShardEpoch {
+        shard,
+        epoch,
+        cause: EpochCause::All,
+        stage: Stage::Begun,
+        watermark: 0,
+        age: Duration::ZERO,
+    }
 }
 
 #[tokio::test]
@@ -102,13 +115,13 @@ async fn of_many_gateways_that_want_one_lease_one_gets_it() {
 #[tokio::test]
 async fn an_epoch_begins_after_the_one_that_was_seen_and_for_the_leases_holder_alone() {
     let (dir, store) = store().await;
-    assert!(!store.epoch_begin(SHARD, A, 0, 1, EpochCause::All).await.unwrap(), "no lease");
+    assert!(!store.epoch_begin(A, row(SHARD, 0), 1, EpochCause::All).await.unwrap(), "no lease");
     assert!(begun(&store, A, 0, EpochCause::All).await);
     assert!(!begun(&store, A, 0, EpochCause::All).await, "0 is not the newest any more");
     assert!(!begun(&store, B, 1, EpochCause::Tail).await, "the lease is another's");
-    assert!(store.epoch_begin(SHARD, A, 1, 1, EpochCause::All).await.is_err(), "it only grows");
+    assert!(store.epoch_begin(A, row(SHARD, 1), 1, EpochCause::All).await.is_err(), "it only grows");
     change(&dir, "UPDATE shard_lease SET until = until - 5001").await;
-    assert!(!store.epoch_begin(SHARD, A, 1, 2, EpochCause::Tail).await.unwrap(), "the lease is over");
+    assert!(!store.epoch_begin(A, row(SHARD, 1), 2, EpochCause::Tail).await.unwrap(), "the lease is over");
     assert!(begun(&store, B, 1, EpochCause::Tail).await);
     let epoch = store.epochs().await.unwrap()[0];
     assert_eq!((epoch.epoch, epoch.cause, epoch.stage), (2, EpochCause::Tail, Stage::Begun));
@@ -158,7 +171,7 @@ async fn a_shards_sums_are_its_own_and_stand_at_their_watermark() {
     store.append(&[late]).await.unwrap();
     let shard = shard_of(ours);
     assert!(store.lease(shard, A).await.unwrap());
-    assert!(store.epoch_begin(shard, A, 0, 1, EpochCause::All).await.unwrap());
+    assert!(store.epoch_begin(A, row(shard, 0), 1, EpochCause::All).await.unwrap());
     let sums = store.shard_sums(shard, 1, 100).await.unwrap().unwrap();
     let told: Vec<_> = sums.sums.iter().map(|sum| (sum.account.subject.0, sum.period, sum.amount)).collect();
     assert_eq!(told, [(1, 100, 20), (2, 0, 7), (5, 200, -3)]);
@@ -206,7 +219,7 @@ async fn a_file_of_the_second_layout_learns_its_shards_as_it_is_posted_to() {
     let store = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
     let shard = shard_of("acme");
     assert!(store.lease(shard, A).await.unwrap());
-    assert!(store.epoch_begin(shard, A, 0, 1, EpochCause::All).await.unwrap());
+    assert!(store.epoch_begin(A, row(shard, 0), 1, EpochCause::All).await.unwrap());
     let before = store.shard_sums(shard, 1, 0).await.unwrap().unwrap();
     assert_eq!((before.sums.len(), before.astray), (0, 1));
     store.append(&[of("acme", 1, 100, 2)]).await.unwrap();
@@ -234,7 +247,7 @@ async fn a_file_of_the_second_layout_finds_its_shards_from_its_entries() {
     change(
         &dir,
         "DROP INDEX posted_by_shard; ALTER TABLE posted DROP COLUMN shard; DROP TABLE shard_end; DROP TABLE gateway;
-         DROP TABLE shard_epoch; DROP TABLE shard_lease; DROP TABLE restorer; PRAGMA user_version = 2",
+         DROP TABLE shard_epoch; DROP TABLE shard_lease; DROP TABLE restorer; DROP TABLE fleet; PRAGMA user_version = 2",
     )
     .await;
     let store = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
@@ -245,7 +258,7 @@ async fn a_file_of_the_second_layout_finds_its_shards_from_its_entries() {
     for (owner, told) in [(ours, vec![1_667, 1_667, 1_666]), (other, vec![8])] {
         let shard = shard_of(owner);
         assert!(store.lease(shard, A).await.unwrap());
-        assert!(store.epoch_begin(shard, A, 0, 1, EpochCause::All).await.unwrap());
+        assert!(store.epoch_begin(A, row(shard, 0), 1, EpochCause::All).await.unwrap());
         let sums = store.shard_sums(shard, 1, 0).await.unwrap().unwrap();
         assert_eq!(sums.sums.iter().map(|sum| sum.amount).collect::<Vec<_>>(), told);
         assert_eq!((sums.watermark, sums.astray), (5_002, 0));
@@ -262,7 +275,70 @@ async fn a_sum_keeps_its_shard_when_an_unreadable_entry_is_posted_to_it() {
     store.append(&[Entry { body, ..unreadable }]).await.unwrap();
     let shard = shard_of("acme");
     assert!(store.lease(shard, A).await.unwrap());
-    assert!(store.epoch_begin(shard, A, 0, 1, EpochCause::All).await.unwrap());
+    assert!(store.epoch_begin(A, row(shard, 0), 1, EpochCause::All).await.unwrap());
     let sums = store.shard_sums(shard, 1, 0).await.unwrap().unwrap();
     assert_eq!((sums.sums.len(), sums.sums[0].amount, sums.astray), (1, 5, 0));
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_back_holds_up_nobody() {
+    let (dir, store) = store().await;
+    store.beat(B).await.unwrap();
+    assert!(begun(&store, B, 0, EpochCause::All).await);
+    // An hour back: what was written is an hour ahead.
+    change(
+        &dir,
+        "UPDATE gateway SET seen_at = seen_at + 3600000; UPDATE shard_lease SET until = until + 3600000;
+         UPDATE shard_epoch SET staged_at = staged_at + 3600000",
+    )
+    .await;
+    assert_eq!(store.epochs().await.unwrap()[0].age, Duration::MAX, "it is not known how old it is");
+    assert_eq!(store.beat(A).await.unwrap(), 1, "nobody knows whether the other lives");
+    assert!(begun(&store, A, 1, EpochCause::All).await, "a lease never lasts so long");
+    let awaited = store.restorers(SHARD, 2).await.unwrap();
+    assert_eq!(awaited.iter().map(|one| one.gateway).collect::<Vec<_>>(), [A]);
+    // A correction by less than a lease is no reason for haste.
+    change(&dir, "UPDATE shard_epoch SET staged_at = staged_at + 4000").await;
+    assert_eq!(store.epochs().await.unwrap()[0].age, Duration::ZERO);
+    // A row so far ahead is forgotten like one that is old.
+    change(&dir, "UPDATE gateway SET seen_at = seen_at + 90000000 WHERE id = 2").await;
+    store.beat(A).await.unwrap();
+    change(&dir, "INSERT INTO gateway VALUES (2, 0)").await;
+}
+
+#[tokio::test]
+async fn an_epochs_age_begins_anew_with_its_stage_and_opening_ends_the_lease() {
+    let (dir, store) = store().await;
+    assert!(begun(&store, A, 0, EpochCause::All).await);
+    change(&dir, "UPDATE shard_epoch SET staged_at = staged_at - 60000").await;
+    assert!(store.epochs().await.unwrap()[0].age >= Duration::from_secs(60));
+    assert!(store.epoch_stage(SHARD, 1, Stage::Restoring).await.unwrap());
+    assert!(store.epochs().await.unwrap()[0].age < Duration::from_secs(60));
+    assert!(!store.lease(SHARD, B).await.unwrap());
+    assert!(store.epoch_stage(SHARD, 1, Stage::Open).await.unwrap());
+    assert!(store.lease(SHARD, B).await.unwrap());
+}
+
+/// Who judged by what it read a while ago begins nothing where another has gone on.
+#[tokio::test]
+async fn an_epoch_begins_after_the_stage_that_was_seen() {
+    let (_dir, store) = store().await;
+    assert!(begun(&store, A, 0, EpochCause::All).await);
+    let seen = store.epochs().await.unwrap()[0];
+    for stage in [Stage::Restoring, Stage::Open] {
+        assert!(store.epoch_stage(SHARD, 1, stage).await.unwrap());
+        assert!(store.lease(SHARD, A).await.unwrap());
+        assert!(!store.epoch_begin(A, seen, 2, EpochCause::All).await.unwrap(), "it is {stage:?}");
+    }
+    let now = store.epochs().await.unwrap()[0];
+    assert!(store.epoch_begin(A, now, 2, EpochCause::Tail).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_file_names_its_gateways_once_and_another_file_others() {
+    let (dir, store) = store().await;
+    let again = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+    assert_eq!(store.id().await.unwrap(), again.id().await.unwrap());
+    let other = SqliteStore::open(&dir.path().join("other.db")).await.unwrap();
+    assert_ne!(store.id().await.unwrap(), other.id().await.unwrap());
 }

@@ -1,6 +1,13 @@
 -- What the gateways of one shared book tell each other: who lives, which epoch a shard has, who makes one whole again.
 -- Instants are milliseconds of this database's clock.
 
+-- Names the gateways of this file, so that those of another one leave their book alone.
+CREATE TABLE fleet (
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    id INTEGER NOT NULL
+) STRICT;
+INSERT INTO fleet (number, id) VALUES (1, random());
+
 -- Which shard an account is in. For what was posted before this layout, it is found from the entries when the file is opened.
 ALTER TABLE posted ADD COLUMN shard INTEGER;
 CREATE INDEX posted_by_shard ON posted (shard, period);
@@ -25,7 +32,7 @@ CREATE TABLE shard_epoch (
     stage INTEGER NOT NULL CHECK (stage BETWEEN 0 AND 2),
     -- Entries up to this place are in the sums that were written.
     watermark INTEGER NOT NULL,
-    begun_at INTEGER NOT NULL
+    staged_at INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE shard_lease (

@@ -3,6 +3,7 @@
 //! In this process it is replayed before anything is served. A shared one is connected to in the background; a start waits
 //! for its first answer, so that a wrong address or password is told at once and not at the first call.
 
+use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,8 @@ const TIDY_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) enum OpenBook {
     Memory(Arc<MemoryEngine>),
-    Redis(Arc<RedisEngine>),
+    /// And the lock of the folder, which is one gateway's alone.
+    Redis(Arc<RedisEngine>, Arc<File>),
 }
 
 impl OpenBook {
@@ -39,13 +41,14 @@ impl OpenBook {
         Ok(match book {
             Book::Memory(durability) => Self::Memory(replayed(&data_dir.join("book"), *durability).await?),
             Book::Redis(options) => {
+                let lock = locked(data_dir)?;
                 let link = Link::open(options).context("engine.redis cannot be used")?;
                 let engine = RedisEngine::new(link, options.prefix.clone()).guarded();
                 answered(&engine).await.map_err(|error| {
                     anyhow!("the shared book at {} does not answer: {error}", book.described())
                 })?;
                 tracing::info!(book = book.described(), "the shared book answers");
-                Self::Redis(Arc::new(engine))
+                Self::Redis(Arc::new(engine), Arc::new(lock))
             }
         })
     }
@@ -53,7 +56,7 @@ impl OpenBook {
     pub(crate) fn shared(&self) -> Arc<dyn Engine> {
         match self {
             Self::Memory(engine) => Arc::clone(engine) as Arc<dyn Engine>,
-            Self::Redis(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+            Self::Redis(engine, _) => Arc::clone(engine) as Arc<dyn Engine>,
         }
     }
 
@@ -61,7 +64,7 @@ impl OpenBook {
     pub(crate) fn losable(&self) -> Option<Arc<dyn Recovery>> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(engine) => Some(Arc::clone(engine) as Arc<dyn Recovery>),
+            Self::Redis(engine, _) => Some(Arc::clone(engine) as Arc<dyn Recovery>),
         }
     }
 
@@ -74,16 +77,34 @@ impl OpenBook {
     pub(crate) async fn watch(self, metrics: Arc<Metrics>, stop: watch::Receiver<bool>) {
         match self {
             Self::Memory(engine) => observe::run(engine, metrics, stop).await,
-            Self::Redis(engine) => tidied(&engine, stop).await,
+            Self::Redis(engine, _lock) => tidied(&engine, stop).await,
         }
     }
 
     pub(crate) async fn close(self) {
         match self {
             Self::Memory(engine) => close(engine).await,
-            Self::Redis(engine) => drop(engine),
+            Self::Redis(engine, lock) => drop((engine, lock)),
         }
     }
+}
+
+/// Two gateways with one folder would empty each other's spool. A book in this process has a lock of its own.
+fn locked(data_dir: &Path) -> anyhow::Result<File> {
+    let path = data_dir.join("lock");
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(in_use(&OpenError::InUse { path: data_dir.to_owned() })),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}
+
+fn in_use(error: &OpenError) -> anyhow::Error {
+    anyhow!("{error}; stop it, or give this one its own data_dir")
 }
 
 /// Waits for the first answer. What waiting cannot mend is told at once by the last try alike.
@@ -139,7 +160,7 @@ async fn replayed(dir: &Path, durability: file::Durability) -> anyhow::Result<Ar
 /// With what to do: of a disk that is too small, and of a log that another process uses.
 fn explained(error: OpenError) -> anyhow::Error {
     if matches!(error, OpenError::InUse { .. }) {
-        return anyhow!("{error}; stop it, or give this one its own data_dir");
+        return in_use(&error);
     }
     let full =
         matches!(&error, OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull);

@@ -304,6 +304,27 @@ fn two_programs_do_not_share_a_book() {
     program.stop();
 }
 
+/// Their outcomes would go into one spool, which each empties when its own are settled.
+#[test]
+fn two_gateways_of_a_shared_book_do_not_share_a_folder() {
+    let world = World::new(Duration::ZERO);
+    let path = world.write(
+        "data_dir: data\nengine: { redis: { url: \"redis://127.0.0.1:1\" } }\njournal: j.sqlite",
+        "{ measure: concurrency, ceiling: 3, when_away: closed }",
+    );
+    let folder = world.folder.path().join("data");
+    std::fs::create_dir_all(&folder).unwrap();
+    let other = std::fs::File::create(folder.join("lock")).unwrap();
+    other.lock().unwrap();
+    let output = command(&["serve", "-c", &path]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("is in use by another process; stop it, or give this one its own data_dir"),
+        "{message}"
+    );
+}
+
 #[test]
 fn an_address_that_is_taken_is_a_failure_and_no_panic() {
     let world = World::new(Duration::ZERO);

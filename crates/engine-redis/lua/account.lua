@@ -257,13 +257,19 @@ local function over(row, at)
   return row[at + HELD_] == 0 and ends < NEVER_SECOND and ends * SECOND + PERIOD_KEPT <= now
 end
 
+-- Where the period is that begins at `start`, made if need be.
+local function with_period(row, start, ends)
+  local found = period_of(row, start)
+  if found then return found end
+  local at = PERIODS
+  while row[at] and row[at] < start do at = at + 4 end
+  for offset, value in ipairs({ start, ends, 0, 0 }) do table.insert(row, at + offset - 1, value) end
+  return at
+end
+
 -- Open a period, and drop a few that are over.
 local function open_period(row, start, ends)
-  if not period_of(row, start) then
-    local at = PERIODS
-    while row[at] and row[at] < start do at = at + 4 end
-    for offset, value in ipairs({ start, ends, 0, 0 }) do table.insert(row, at + offset - 1, value) end
-  end
+  with_period(row, start, ends)
   local left, at = 4, PERIODS
   while left > 0 and at < #row - 3 do
     if over(row, at) then

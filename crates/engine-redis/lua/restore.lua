@@ -2,14 +2,26 @@
 -- KEYS: the reservation. Arguments: how (0 held, else the end), legs, what was answered per leg
 -- (place, output, held, decided), life, sent, admitted, and of an ended one: amounts per leg or nil, landed, its age, whether
 -- there is an entry; the claim, member, context or entry.
--- Answers: done, known (it has ended here), live (it has not, and the voucher tells an end).
+-- Answers: done, known (it has ended here), live (it has not, and the voucher tells an end with its amounts).
 
 local how, form, answered, life, sent, admitted, posted, landed, age, has_entry = unpack(from_msgpack(ARGV[1]), 1, 10)
-local legs, row = legs_of(form), reservation(KEYS[3])
-if row then
-  local is_open = row[R_STATE] == LIVE_NOW or row[R_STATE] == EXPIRED
-  if how ~= LIVE_NOW and is_open then return answer('live') end
-  return answer('known')
+-- However long ago it ended: what is here is not restored a second time.
+local legs, stored = legs_of(form), call('GET', KEYS[3])
+if stored then
+  local row = record_of(stored)
+  local is_live = row[R_STATE] == LIVE_NOW
+  if how == LIVE_NOW or not is_live and (row[R_STATE] ~= EXPIRED or not posted) then return answer('known') end
+  if posted then return answer('live') end
+  -- The journal's sums have what it posted: only its holds go.
+  local found, nothing = accounts_of(row[R_LEGS]), {}
+  for index = 1, #row[R_LEGS] do nothing[index] = 0 end
+  fetch()
+  probe()
+  free(row, found, nothing)
+  bury(KEYS[3], row, how, nothing)
+  tick()
+  store()
+  return answer('done')
 end
 
 for _, leg in ipairs(legs) do
@@ -33,12 +45,11 @@ end
 
 -- The period that a place names, opened if need be.
 local function period_at(account, leg, place)
-  if period_of(account.row, place) then return end
   local starts, ends = leg[L_PERIODS], NEVER_SECOND
   for index = 1, #starts - 1 do
     if starts[index] == place then ends = starts[index + 1] end
   end
-  open_period(account.row, place, ends)
+  with_period(account.row, place, ends)
 end
 
 local function ended_bucket(width) return div(max(now - age, 0), width) end

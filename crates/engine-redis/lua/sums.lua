@@ -12,8 +12,7 @@ end
 for _, row in ipairs(rows) do
   local account = want(row[1])
   account.row = account.row or new_row(row[2], QUOTA)
-  open_period(account.row, row[3], row[4])
-  local at = period_of(account.row, row[3])
+  local at = with_period(account.row, row[3], row[4])
   account.row[at + POSTED], account.row[USED] = row[5], steady
   account.row[VERSION], account.dirty = account.row[VERSION] + 1, true
 end

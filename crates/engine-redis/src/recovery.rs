@@ -6,8 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::Value;
-use tollbook_engine::ledger::End;
-use tollbook_engine::ledger::{Measure, ReleaseWhy};
+use tollbook_engine::ledger::{AMOUNT_MAX, End, Measure, ReleaseWhy};
 use tollbook_engine::{
     Answer, EngineError, ErrorKind, PeriodSum, Recovery, ReleaseCall, Reply, RestoreCall, RestoredState,
     SettleCall, Shard, ShardState,
@@ -24,6 +23,8 @@ const CLEARED_AT_ONCE: usize = 512;
 const CLEARINGS_MAX: usize = 1_000_000;
 /// Sums written in one step.
 const SUMS_AT_ONCE: usize = 256;
+/// Most that an account can have posted, either way.
+const POSTED_MAX: i64 = AMOUNT_MAX.cast_signed();
 
 /// What has to hold for a verb to be executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,25 +149,21 @@ impl RedisEngine {
         }
     }
 
-    /// The reservation is there and its end was lost: it ends now, as any other does, and once.
+    /// The reservation is there and its end was lost: it ends now with its amounts, as any other does, and once.
     async fn end_restored(&self, call: &RestoreCall) -> Result<Reply<()>, EngineError> {
-        let RestoredState::Ended { how, posted, landed, age, entry } = &call.state else {
+        let RestoredState::Ended { how, posted: Some(actual), landed, age, entry } = &call.state else {
             return Err(EngineError::unknown(ErrorKind::Unsupported));
         };
         let claim = call.receipt.claim();
         let accounts: Vec<_> = call.receipt.receipt.legs.iter().map(|leg| leg.account).collect();
-        let reply = match (how, entry) {
-            (End::Settled | End::Corrected | End::Expired | End::Rebooked, Some(entry)) => {
-                let actual = posted.clone().unwrap_or_else(|| vec![0; accounts.len()]);
-                let (landed, entry) = (*landed, entry.clone());
-                let settle = SettleCall { claim, accounts, actual, landed, learn: None, entry, age: *age };
-                self.settle_call(&settle, Guard::Rebuilding).await?
-            }
-            (_, entry) => {
-                let why = if entry.is_some() { ReleaseWhy::Failed } else { ReleaseWhy::NeverSent };
-                let release = ReleaseCall { claim, accounts, why, entry: entry.clone() };
-                self.release_call(&release, Guard::Rebuilding).await?
-            }
+        let reply = if *how == End::Released {
+            let why = if entry.is_some() { ReleaseWhy::Failed } else { ReleaseWhy::NeverSent };
+            let release = ReleaseCall { claim, accounts, why, entry: entry.clone() };
+            self.release_call(&release, Guard::Rebuilding).await?
+        } else {
+            let (actual, landed, entry) = (actual.clone(), *landed, entry.clone().unwrap_or_default());
+            let settle = SettleCall { claim, accounts, actual, landed, learn: None, entry, age: *age };
+            self.settle_call(&settle, Guard::Rebuilding).await?
         };
         Ok(Reply { epoch: reply.epoch, now: reply.now, value: () })
     }
@@ -249,7 +246,13 @@ impl RedisEngine {
             let rows: Vec<_> = (some.iter())
                 .map(|sum| {
                     let (account, measure) = (pack::account(&sum.account), pack::measure(sum.measure));
-                    (account, measure, exact(sum.period), exact(sum.end), sum.posted)
+                    (
+                        account,
+                        measure,
+                        exact(sum.period),
+                        exact(sum.end),
+                        sum.posted.clamp(-POSTED_MAX, POSTED_MAX),
+                    )
                 })
                 .collect();
             let args = vec![packed(&(exact(epoch), rows))];

@@ -96,7 +96,7 @@ scripts! {
     begin: base;
     open: base;
     sums: base account track book;
-    restore: base account track estimate book plan;
+    restore: base account track estimate book finish plan;
     survey: base account track estimate book;
 }
 

@@ -19,14 +19,14 @@ use tollbook_redis_world::{Plan, Server, wait_for};
 
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-struct World {
-    server: Server,
+pub(crate) struct World {
+    pub(crate) server: Server,
     runtime: tokio::runtime::Runtime,
-    now: Arc<AtomicU64>,
+    pub(crate) now: Arc<AtomicU64>,
 }
 
 impl World {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let server = Plan::redis().line("appendonly yes").line("appendfsync no").start();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// A gateway's engine on the book of a prefix.
-    fn gateway(&self, prefix: &str) -> RedisEngine {
+    pub(crate) fn gateway(&self, prefix: &str) -> RedisEngine {
         let _inside = self.runtime.enter();
         let mut options = Options::parse(&self.server.url()).unwrap();
         options.deadline = ANSWERS_WITHIN;
@@ -51,11 +51,11 @@ impl World {
         assert!(wait_for(ANSWERS_WITHIN, answer).is_some(), "{}", self.server.log());
     }
 
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.now.load(Ordering::Acquire)
     }
 
-    fn advance(&self, by: u64) {
+    pub(crate) fn advance(&self, by: u64) {
         self.now.fetch_add(by, Ordering::AcqRel);
     }
 
@@ -80,18 +80,18 @@ fn loss<T: std::fmt::Debug>(answer: Result<T, EngineError>) -> Loss {
     }
 }
 
-fn reserve(engine: &RedisEngine, call: &ReserveCall) -> Result<Verdict, EngineError> {
+pub(crate) fn reserve(engine: &RedisEngine, call: &ReserveCall) -> Result<Verdict, EngineError> {
     wait(engine.reserve(call)).map(|reply| reply.value)
 }
 
 /// Begins a rebuild of the shard as it is.
-fn begins(engine: &RedisEngine, epoch: u64, clear: bool) -> bool {
+pub(crate) fn begins(engine: &RedisEngine, epoch: u64, clear: bool) -> bool {
     let known = wait(engine.state(SHARD)).unwrap().value;
     wait(engine.begin(SHARD, epoch, clear, known)).unwrap().value
 }
 
 /// The shard is made whole by somebody who knows it all.
-fn open(engine: &RedisEngine, epoch: u64, clear: bool) {
+pub(crate) fn open(engine: &RedisEngine, epoch: u64, clear: bool) {
     engine.expect(SHARD, epoch);
     assert!(begins(engine, epoch, clear));
     assert!(wait(engine.open(SHARD, epoch)).unwrap().value);
@@ -231,7 +231,7 @@ fn a_rebuild_begun_on_a_server_that_is_gone_begins_anew() {
     wait(engine.takes(SHARD)).unwrap();
 }
 
-fn balance(engine: &RedisEngine, account: AccountId) -> Option<Balance> {
+pub(crate) fn balance(engine: &RedisEngine, account: AccountId) -> Option<Balance> {
     wait(engine.balances(SHARD, &[account])).unwrap().value[0]
 }
 
@@ -247,7 +247,7 @@ fn settle_call(receipt: &Receipt, actual: &[u64]) -> SettleCall {
     }
 }
 
-fn settle(engine: &RedisEngine, receipt: &Receipt, actual: &[u64]) -> Met {
+pub(crate) fn settle(engine: &RedisEngine, receipt: &Receipt, actual: &[u64]) -> Met {
     wait(engine.settle(&settle_call(receipt, actual))).unwrap().value.before
 }
 

@@ -191,7 +191,9 @@ local function ring_advance(account)
   local n, old, head = row[P1], row[NEWEST], row[HEAD]
   if restart or gone >= n then
     local kept = restart and row[SUM] or 0
-    for index = 1, n do cells_of(account)[index] = 0 end
+    -- What was there does not count any more; reading it could fail, and something may be written already.
+    account.cells = {}
+    for index = 1, n do account.cells[index] = 0 end
     row[SUM], row[HEAD], row[DECAYED], row[TOP] = kept, kept, kept * n, kept > 0 and bucket or 0
     alarm('ring_restarts', restart and kept > 0 and 1 or 0)
     row[NEWEST], account.turned = bucket, true

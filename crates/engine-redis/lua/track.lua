@@ -186,7 +186,7 @@ function with_track()
     local row = account.row
     local at, _, restart = track_at(row)
     if at == row[NEWEST] then return end
-    local track, window = seconds_of(account), row[P1]
+    local window = row[P1]
     account.seconds = true
     if restart or at - row[NEWEST] > window + REACH then
       local left = restart and row[PAST] or 0
@@ -195,6 +195,7 @@ function with_track()
       alarm('ring_restarts', left > 0 and 1 or 0)
       return
     end
+    local track = seconds_of(account)
     for second = row[NEWEST] + 1, at do
       local lands = track[second] or 0
       row[PAST] = row[PAST] + lands - (track[second - window - 1] or 0)

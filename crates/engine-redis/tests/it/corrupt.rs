@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use tollbook_engine::ledger::{End, Measure, Met, ReservationId};
-use tollbook_engine::{Applied, Claim, Engine, EngineError, ErrorKind, SettleCall, Verdict};
+use tollbook_engine::{Applied, Claim, Engine, EngineError, ErrorKind, RebookCall, SettleCall, Verdict};
 use tollbook_engine_redis::{Link, Options, RedisEngine};
-use tollbook_engine_suite::legs::{L, R, SHARD, account, call, daily, tpm};
+use tollbook_engine_suite::legs::{L, R, S, SHARD, account, call, daily, forecast, rpm, tpm};
 use tollbook_engine_suite::wait;
 use tollbook_redis_world::{Server, wait_for};
+
+use crate::lost::{World, open, settle};
 
 struct Book {
     server: Server,
@@ -148,6 +150,51 @@ fn another_type_where_a_verb_only_writes_changes_nothing() {
     }
     assert_eq!(settle(), Ok(Met::Held));
     assert_eq!(settle(), Ok(Met::Ended(End::Settled)));
+}
+
+/// A rebook ends one attempt, then begins the next: what the next one does not have to read cannot stop it there.
+#[test]
+fn l18_what_a_ring_that_restarts_had_stops_no_rebook() {
+    // Buckets that are all over, and seconds that lie far ahead of a clock that stepped back.
+    for (what, suffix, later) in [("buckets", "b", 100), ("seconds", "s", -200_i64)] {
+        let leg = || match suffix {
+            "b" => rpm("p:rpm", 1_000),
+            _ => forecast("p:plan", 1_000).demand(10),
+        };
+        let world = World::start();
+        let engine = world.gateway("tb");
+        open(&engine, 1, false);
+        let reserve = |id: u128, leg: L| {
+            let answer = wait(engine.reserve(&call(id, [leg]).life(1_000 * S).at(world.now())));
+            let Ok(Verdict::Admit(receipt)) = answer.map(|reply| reply.value) else { panic!("admitted") };
+            receipt
+        };
+        for id in 10..13 {
+            assert_eq!(settle(&engine, &reserve(id, leg()), &[10]), Met::Held);
+            world.advance(2 * S);
+        }
+        let first = reserve(1, tpm("k:tpm", 1_000, 100));
+        let text = format!(
+            "local some = 0
+            for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+              if #field == 17 and field:sub(17) == '{suffix}' then
+                redis.call('HSET', KEYS[1], field, 'a text')
+                some = some + 1
+              end
+            end return some"
+        );
+        let broken = world.server.ask(&["EVAL", &text, "1", &Book::key("b")]);
+        assert_eq!(broken.int(), Some(1), "{what}");
+        let now = world.now().checked_add_signed(later * S.cast_signed()).unwrap();
+        world.now.store(now, std::sync::atomic::Ordering::Release);
+        let next = call(1, [leg()]).attempt(2).at(world.now());
+        let rebook = RebookCall { receipt: first.clone(), actual: None, landed: 0, entry: None, next };
+        let answer = wait(engine.rebook(&rebook)).map(|reply| reply.value);
+        assert!(matches!(answer, Ok(Verdict::Admit(_))), "{what}: {answer:?}");
+        let held = wait(engine.balances(SHARD, &[account("k:tpm")])).unwrap().value[0].unwrap();
+        assert_eq!((held.standing.held, held.live_holds), (0, 0), "{what}");
+        assert_eq!(settle(&engine, &first, &[0]), Met::Ended(End::Rebooked), "{what}");
+    }
 }
 
 /// Readiness asks: a server that answers reads and takes no writes does not take a verb.

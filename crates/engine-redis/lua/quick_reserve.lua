@@ -19,7 +19,7 @@ repeat
     if #state < 9 then break end
     epoch = quick_unpack('<d', state)
   end
-  if expects ~= '' and (epoch == 0 or not (epoch >= tonumber(expects)) or state:sub(9) ~= '\0' .. ARGV[#ARGV]) then break end
+  if expects ~= '' and (epoch == 0 or not (epoch >= math.abs(expects)) or state:sub(9) ~= '\0' .. ARGV[#ARGV]) then break end
   local seen, behind = quick_unpack('<dd', clock)
   if not (now >= seen and behind % 1 == 0) then break end
   local steady = now + behind

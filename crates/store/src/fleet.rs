@@ -57,7 +57,7 @@ pub struct ShardEpoch {
     pub epoch: u64,
     pub cause: EpochCause,
     pub stage: Stage,
-    /// Entries up to this place are in the sums that were written; 0 where none were.
+    /// Entries up to this place are in the sums that were written last, for this epoch or an earlier one; 0 where none were.
     pub watermark: i64,
     /// Since its stage began; the longest span if that cannot be told.
     pub age: Duration,

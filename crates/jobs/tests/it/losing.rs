@@ -358,7 +358,7 @@ impl Part for Vouched {
             let keys: Vec<EntryKey> = ended.iter().map(|(key, _)| *key).collect();
             let places = self.fleet.entry_places(&keys).await?;
             for ((key, amount), place) in ended.iter().zip(places) {
-                let summed = epoch.cause == EpochCause::All && place.is_some_and(|at| at <= epoch.watermark);
+                let summed = place.is_some_and(|at| at <= epoch.watermark);
                 self.handle.take(key.reservation, (!summed).then_some(*amount))?;
             }
             self.restored.fetch_max(epoch.epoch, Ordering::SeqCst);

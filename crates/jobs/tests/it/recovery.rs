@@ -328,6 +328,35 @@ async fn an_entry_that_is_refused_does_not_keep_a_shard_closed() {
     assert_eq!(world.server.kept().stream.len(), 1);
 }
 
+/// The sums have its calls; a lost tail that it hears of first does not change that.
+#[tokio::test]
+async fn a_gateway_that_comes_late_after_two_losses_posts_nothing_twice() {
+    let mut world = Losing::new().await;
+    let (one, late) = (world.gateway(1).await, world.gateway(2).await);
+    opened(&world, &[&one, &late]).await;
+    world.ends(&late, 100);
+    world.drain().await;
+    world.ends(&late, 20);
+    world.server.flush();
+    world.pass("DELETE FROM gateway WHERE id = 2").await;
+    opened(&world, &[&one]).await;
+    assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (100, EpochCause::All));
+    world.ends(&one, 3);
+    world.server.restart();
+    opened(&world, &[&one]).await;
+    let row = world.row().await.unwrap();
+    assert_eq!((row.epoch, row.cause, row.watermark), (3, EpochCause::Tail, 1));
+    late.hears(3);
+    assert!(late.step().await);
+    assert_eq!(world.server.posted(), 123);
+    // Everything is lost once more: other sums, another watermark.
+    world.drain().await;
+    world.server.flush();
+    opened(&world, &[&one, &late]).await;
+    let row = world.row().await.unwrap();
+    assert_eq!((world.server.posted(), row.epoch, row.watermark), (123, 4, 2));
+}
+
 #[tokio::test]
 async fn while_sql_is_away_the_shard_stays_closed_and_afterwards_it_goes_on() {
     let mut world = Losing::new().await;

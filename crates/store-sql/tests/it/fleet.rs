@@ -189,6 +189,23 @@ async fn a_shards_sums_are_its_own_and_stand_at_their_watermark() {
 }
 
 #[tokio::test]
+async fn l08_the_watermark_of_sums_stands_until_everything_is_lost_again() {
+    let (_dir, store) = store().await;
+    store.append(&[of("acme", 1, 100, 15), of("acme", 2, 100, 5)]).await.unwrap();
+    let shard = shard_of("acme");
+    assert!(store.lease(shard, A).await.unwrap());
+    let begin = async |next: u64, cause| {
+        assert!(store.epoch_begin(A, row(shard, next - 1), next, cause).await.unwrap());
+        store.epochs().await.unwrap()[0].watermark
+    };
+    assert_eq!(begin(1, EpochCause::All).await, 0, "before the sums are read");
+    assert_eq!(store.shard_sums(shard, 1, 0).await.unwrap().unwrap().watermark, 2);
+    store.append(&[of("acme", 3, 100, 1)]).await.unwrap();
+    assert_eq!(begin(2, EpochCause::Tail).await, 2, "a lost tail leaves them there");
+    assert_eq!(begin(3, EpochCause::All).await, 0);
+}
+
+#[tokio::test]
 async fn entries_are_found_by_key_with_the_place_they_were_inserted_at() {
     let (_dir, store) = store().await;
     let high = Entry { reservation: tollbook_ledger::ReservationId(u128::MAX - 1), ..call(1) };

@@ -732,8 +732,15 @@ fn figures(bound: &Bound, receipt: &Receipt, gateways: u32) -> Figures {
 /// so it is not the tenant's; the counter in the lower half never gets that far. Which book admitted the tenant's side
 /// says nothing of this one.
 fn pool_id(tenant: ReservationId) -> ReservationId {
-    ReservationId(base_id(tenant).0 | 1 << 63)
+    ReservationId(base_id(tenant).0 | POOL_BIT)
 }
+
+/// Whether a reservation is one on a pool.
+pub(crate) fn is_of_pool(id: ReservationId) -> bool {
+    id.0 & POOL_BIT != 0
+}
+
+const POOL_BIT: u128 = 1 << 63;
 
 /// Reservation ids: 64 bits drawn at start, then a counter (L2).
 struct Ids {

@@ -38,7 +38,13 @@ impl Admission {
     /// When the book or the store does not answer; it is to be repeated.
     pub async fn restore(&self, epoch: &ShardEpoch) -> Result<Restored, VoucherError> {
         match &self.vouchers {
-            Some(vouchers) => vouchers.restore(epoch, &self.live.sent()).await,
+            Some(vouchers) => {
+                let (restored, again) = vouchers.restore(epoch, &self.live.sent()).await?;
+                for posting in again {
+                    self.settler.post(posting);
+                }
+                Ok(restored)
+            }
             None => Ok(Restored::default()),
         }
     }

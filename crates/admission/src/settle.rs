@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tollbook_engine::{Engine, EngineError, ErrorKind, Loss, RestoreCall, Shard};
+use tollbook_engine::{Engine, EngineError, ErrorKind, Loss, Reply, RestoreCall, Shard};
 use tollbook_ledger::{Met, Micros, Settled};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::Verb;
@@ -122,7 +122,7 @@ impl Round {
 }
 
 /// A posting on its way to the engine.
-type Sending = Pin<Box<dyn Future<Output = Result<Settled, EngineError>> + Send>>;
+type Sending = Pin<Box<dyn Future<Output = Result<Reply<Settled>, EngineError>> + Send>>;
 
 impl Settler {
     pub(crate) fn new(
@@ -261,8 +261,8 @@ impl Settler {
         let engine = Arc::clone(&self.engine);
         Box::pin(async move {
             match &*posting {
-                Posting::Settle(call) => engine.settle(call).await.map(|r| r.value),
-                Posting::Release(call) => engine.release(call).await.map(|r| r.value),
+                Posting::Settle(call) => engine.settle(call).await,
+                Posting::Release(call) => engine.release(call).await,
                 Posting::Restore(call) => restore(&*engine, call).await,
             }
         })
@@ -301,7 +301,7 @@ impl Settler {
     }
 
     /// Awaits what the engine says to a posting.
-    async fn answer(&self, shard: Shard, sending: Sending) -> Result<Settled, EngineError> {
+    async fn answer(&self, shard: Shard, sending: Sending) -> Result<Reply<Settled>, EngineError> {
         let began = tokio::time::Instant::now();
         let result = verb::within_owned(self.bounds.deadline, sending).await;
         self.away.told(shard, &result, began.elapsed());
@@ -309,9 +309,9 @@ impl Settler {
     }
 
     /// Notes what became of a posting, and gives it back if it has to be sent again.
-    fn took(&self, job: Job, result: Result<Settled, EngineError>) -> Option<Left> {
+    fn took(&self, job: Job, result: Result<Reply<Settled>, EngineError>) -> Option<Left> {
         let error = match result {
-            Ok(settled) => return self.done(job, &settled),
+            Ok(reply) => return self.done(job, &reply),
             Err(error) => error,
         };
         report::failed(&self.metrics, verb_of(&job.posting), &error);
@@ -331,26 +331,26 @@ impl Settler {
         Some(Left { job, error: Some(error) })
     }
 
-    fn done(&self, job: Job, settled: &Settled) -> Option<Left> {
+    fn done(&self, job: Job, reply: &Reply<Settled>) -> Option<Left> {
+        let settled = &reply.value;
         let is_release = matches!(*job.posting, Posting::Release(_));
         let is_unbooked = settled.before == Met::Unknown && !is_release;
         report::settled(&self.metrics, settled, !is_release);
-        if matches!(*job.posting, Posting::Restore(_)) {
-            if is_unbooked {
-                tracing::error!(
-                    claim = ?job.posting.claim(),
-                    "a call that was admitted while the book was away cannot be booked by this engine: unbooked"
-                );
-            } else {
-                self.metrics.settle_restored.inc(());
-            }
-            return None;
-        }
-        if self.vouchers.as_ref().is_some_and(|vouchers| !vouchers.ended(&job.posting, settled.before)) {
+        let met = (reply.epoch, settled.before);
+        if self.vouchers.as_ref().is_some_and(|vouchers| !vouchers.ended(&job.posting, job.age(), met)) {
             return Some(Left { job, error: None });
         }
-        if is_unbooked {
-            tracing::error!(claim = ?job.posting.claim(), "a settle met an id the engine no longer knows: unbooked");
+        let claim = job.posting.claim();
+        match &*job.posting {
+            Posting::Restore(_) if is_unbooked => tracing::error!(
+                ?claim,
+                "a call that was admitted while the book was away cannot be booked by this engine: unbooked"
+            ),
+            Posting::Restore(_) => self.metrics.settle_restored.inc(()),
+            _ if is_unbooked => {
+                tracing::error!(?claim, "a settle met an id the engine no longer knows: unbooked");
+            }
+            _ => {}
         }
         None
     }
@@ -553,22 +553,31 @@ impl Job {
     fn shard(&self) -> Shard {
         self.posting.claim().shard
     }
+
+    /// Time since the call ended.
+    fn age(&self) -> Micros {
+        let later = Micros::try_from(self.ended.elapsed().as_micros()).unwrap_or(Micros::MAX);
+        told_age(&self.posting).saturating_add(later)
+    }
 }
 
 /// Restores a call of a local book. Where the engine cannot do that, or will not, what is known of the call goes to the
 /// journal all the same, kept apart.
-async fn restore(engine: &dyn Engine, call: &RestoreCall) -> Result<Settled, EngineError> {
+async fn restore(engine: &dyn Engine, call: &RestoreCall) -> Result<Reply<Settled>, EngineError> {
     match engine.restore(call).await {
-        Ok(_) => Ok(Settled { before: Met::Held, overrun: Vec::new(), posted: Vec::new(), admitted: 0 }),
+        Ok(Reply { epoch, now, value: () }) => {
+            let value = Settled { before: Met::Held, overrun: Vec::new(), posted: Vec::new(), admitted: 0 };
+            Ok(Reply { epoch, now, value })
+        }
         Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Refused(_)) => {
-            engine.settle(&away::unbooked(call)).await.map(|reply| reply.value)
+            engine.settle(&away::unbooked(call)).await
         }
         Err(error) => Err(error),
     }
 }
 
 /// Makes a posting older.
-fn age(posting: &mut Posting, later: Micros) {
+pub(crate) fn age(posting: &mut Posting, later: Micros) {
     match posting {
         Posting::Settle(call) => call.age = call.age.saturating_add(later),
         Posting::Restore(call) => away::aged(call, later),
@@ -577,7 +586,7 @@ fn age(posting: &mut Posting, later: Micros) {
 }
 
 /// How old a posting says it is; nothing for one that is not asked.
-fn told_age(posting: &Posting) -> Micros {
+pub(crate) fn told_age(posting: &Posting) -> Micros {
     match posting {
         Posting::Settle(call) => call.age,
         Posting::Restore(call) => match &call.state {

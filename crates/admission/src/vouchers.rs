@@ -1,11 +1,15 @@
 //! Vouchers: what this gateway knows of its calls, for a book whose store can lose them.
 //!
 //! Invariants: every acknowledged reserve has a voucher until the call gave everything back, or the journal's store has its
-//! entry; what makes a call end is kept with it. Restoring may be repeated: a book takes each (id, attempt) once.
+//! entry; what makes a call end is kept with it. A call of a local book has one from the moment when the book takes its end.
+//! Restoring may be repeated: a book takes each (id, attempt) once.
 //! Until a shard's vouchers are restored for its newest epoch, no end of a call of that shard is sent: the book would not
-//! know the call yet.
-//! Beyond the bound in memory a voucher is not kept, which is counted and told: after a loss its hold is missing until it
-//! has ended, and its end is journaled as `unbooked`.
+//! know the call yet. What a book of an older epoch acknowledged counts for nothing: an end is sent again, a call admitted
+//! so is restored after the others.
+//! An end that the book does not take as a voucher is given back to be settled once more: the book knows the call, or
+//! journals its end as `unbooked`.
+//! Beyond the bound in memory a voucher is not kept, which is counted and told. After a loss the hold of such a call is
+//! missing, and its end is journaled as `unbooked`; an end of the last seconds that had not reached the journal is missing.
 //! Nothing of this exists where the book cannot be lost.
 
 use std::mem::size_of;
@@ -17,7 +21,7 @@ use ahash::{AHashMap, AHashSet};
 use futures_util::{StreamExt, stream};
 use tollbook_engine::{
     Claim, EngineError, ErrorKind, LostShards, Receipt, Recovery, ReserveCall, RestoreCall, RestoredState,
-    SEQ_END, SEQ_LATE, Shard,
+    SEQ_END, SEQ_LATE, SETTLE_AGE_MAX, Shard,
 };
 use tollbook_ledger::{
     Attempt, End, Leg, LegReceipt, Limit, Measure, Met, Micros, ReleaseWhy, ReservationId,
@@ -26,7 +30,9 @@ use tollbook_store::{BATCH_MAX, EntryKey, EpochCause, Fleet, Restored, ShardEpoc
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::log::Every;
 
+use crate::admit::is_of_pool;
 use crate::outcome::Posting;
+use crate::settle;
 use crate::time::EngineTime;
 use crate::verb;
 
@@ -96,6 +102,8 @@ struct Ended {
     posting: Arc<Posting>,
     /// Engine time.
     at: Micros,
+    /// Engine time at which the book took it, the last time.
+    taken: Micros,
     /// Of the entry it wrote.
     seq: u16,
 }
@@ -112,6 +120,8 @@ pub struct Vouchers {
     /// The epoch that each shard's vouchers were restored for.
     restored: Box<[AtomicU64]>,
     restoring: Box<[AtomicBool]>,
+    /// Something of the shard is not restored though its epoch was: it failed, or came from a lost book meanwhile.
+    missed: Box<[AtomicBool]>,
     bytes: AtomicU64,
     count: AtomicU64,
     warn: Every,
@@ -136,6 +146,7 @@ impl Vouchers {
             shelves: (0..SHARDS).map(|_| Mutex::default()).collect(),
             restored: (0..SHARDS).map(|_| AtomicU64::new(0)).collect(),
             restoring: (0..SHARDS).map(|_| AtomicBool::new(false)).collect(),
+            missed: (0..SHARDS).map(|_| AtomicBool::new(false)).collect(),
             bytes: AtomicU64::new(0),
             count: AtomicU64::new(0),
             warn: Every::new(WARN_EVERY),
@@ -144,19 +155,29 @@ impl Vouchers {
 
     /// A reserve was acknowledged.
     pub(crate) fn admitted(&self, side: Side, asked: ReserveCall, receipt: &Receipt) {
-        let bytes = size(&asked);
+        let (shard, epoch) = (asked.shard, receipt.epoch);
+        let (asked, receipt) = (Arc::new(asked), Arc::new(receipt.clone()));
+        let mut shelf = self.shelf(shard);
+        self.keep(&mut shelf, Voucher { side, asked, receipt, end: None });
+        // With the shelf locked: what is restored for a newer epoch either has it, or is restored once more.
+        if epoch < self.engine.epoch(shard) {
+            set(&self.missed, shard, true);
+        }
+    }
+
+    fn keep(&self, shelf: &mut Shelf, voucher: Voucher) {
+        let place = (voucher.asked.reserve.id, voucher.asked.reserve.attempt);
+        if let Some(old) = shelf.remove(&place) {
+            self.gone(&old);
+        }
+        let bytes = size(&voucher);
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if held.saturating_add(bytes) > self.bounds.memory_max {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             return self.unkept();
         }
-        let (shard, place) = (asked.shard, (asked.reserve.id, asked.reserve.attempt));
-        let (asked, receipt) = (Arc::new(asked), Arc::new(receipt.clone()));
-        let voucher = Voucher { side, asked, receipt, end: None };
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let Some(old) = self.shelf(shard).insert(place, voucher) {
-            self.gone(&old);
-        }
+        shelf.insert(place, voucher);
     }
 
     fn unkept(&self) {
@@ -171,55 +192,67 @@ impl Vouchers {
         }
     }
 
-    /// The book acknowledged the end of a call. False if it did not know the call yet: the end is to be sent again.
-    pub(crate) fn ended(&self, posting: &Arc<Posting>, before: Met) -> bool {
+    /// A book of this epoch acknowledged the end of a call, which met it so and was `age` old then. False if that book is
+    /// lost by now, or did not know the call yet: the end is to be sent again.
+    pub(crate) fn ended(&self, posting: &Arc<Posting>, age: Micros, (epoch, before): (u64, Met)) -> bool {
         let claim = posting.claim();
+        // Locked before the epoch is looked at: whoever restores for a newer one has told it before it reads the shelf.
+        let mut shelf = self.shelf(claim.shard);
+        if epoch < self.engine.epoch(claim.shard) || before == Met::Unknown && self.is_behind(claim.shard) {
+            return false;
+        }
         let keeps = match &**posting {
-            Posting::Settle(_) => true,
+            Posting::Settle(_) | Posting::Restore(_) => true,
             Posting::Release(call) => call.why == ReleaseWhy::Failed && call.entry.is_some(),
-            // Of a call that the book never admitted: it has no voucher.
-            Posting::Restore(_) => return true,
         };
         let seq = match before {
             Met::Held | Met::Ended(End::Settled | End::Released) => Some(SEQ_END),
             Met::Late | Met::Ended(End::Corrected) => Some(SEQ_LATE),
-            Met::Unknown if self.is_behind(claim.shard) => return false,
             Met::Ended(End::Expired | End::Rebooked) | Met::Unknown => None,
         };
-        match seq.filter(|_| keeps) {
-            Some(seq) => {
-                let end = Ended { posting: Arc::clone(posting), at: self.time.now(), seq };
-                if let Some(voucher) = self.shelf(claim.shard).get_mut(&(claim.id, claim.attempt)) {
-                    voucher.end = Some(end);
-                }
-            }
-            None => self.forget(claim),
+        let Some(seq) = seq.filter(|_| keeps) else {
+            self.remove(&mut shelf, claim);
+            return true;
+        };
+        let now = self.time.now();
+        let at = now.saturating_sub(age);
+        let end = Some(Ended { posting: Arc::clone(posting), at, taken: now, seq });
+        if let Posting::Restore(call) = &**posting {
+            let (asked, receipt) = (Arc::new(call.asked.clone()), Arc::new(call.receipt.clone()));
+            let side = if is_of_pool(claim.id) { Side::Pool } else { Side::Tenant };
+            self.keep(&mut shelf, Voucher { side, asked, receipt, end });
+        } else if let Some(voucher) = shelf.get_mut(&(claim.id, claim.attempt)) {
+            voucher.end = end;
         }
         true
     }
 
     /// Nothing is to be restored of a call.
     pub(crate) fn forget(&self, claim: Claim) {
-        let gone = self.shelf(claim.shard).remove(&(claim.id, claim.attempt));
-        if let Some(gone) = gone {
+        self.remove(&mut self.shelf(claim.shard), claim);
+    }
+
+    fn remove(&self, shelf: &mut Shelf, claim: Claim) {
+        if let Some(gone) = shelf.remove(&(claim.id, claim.attempt)) {
             self.gone(&gone);
         }
     }
 
     fn gone(&self, voucher: &Voucher) {
-        self.bytes.fetch_sub(size(&voucher.asked), Ordering::Relaxed);
+        self.bytes.fetch_sub(size(voucher), Ordering::Relaxed);
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether the shard's vouchers are still to be restored for its newest epoch: no end of a call may be sent.
     pub(crate) fn is_behind(&self, shard: Shard) -> bool {
-        let restoring = self.restoring.get(usize::from(shard.0));
-        restoring.is_some_and(|restoring| restoring.load(Ordering::Acquire))
-            || self.engine.epoch(shard) > self.restored(shard)
+        is_set(&self.restoring, shard) || self.engine.epoch(shard) > self.restored(shard)
     }
 
-    /// The epoch that the shard's vouchers were restored for.
+    /// The epoch that the shard's vouchers were restored for, all of them; 0: none.
     pub fn restored(&self, shard: Shard) -> u64 {
+        if is_set(&self.missed, shard) {
+            return 0;
+        }
         self.restored.get(usize::from(shard.0)).map_or(0, |epoch| epoch.load(Ordering::Acquire))
     }
 
@@ -235,9 +268,9 @@ impl Vouchers {
     /// Forgets ends that the journal's store has; how many.
     ///
     /// # Errors
-    /// When the store does not answer; nothing is forgotten that was not found.
+    /// When the store does not answer; nothing is forgotten then.
     pub async fn ask(&self) -> Result<u64, StoreError> {
-        let mut forgotten = 0_u64;
+        let mut found: Vec<Claim> = Vec::new();
         for shard in (0..=u8::MAX).map(Shard) {
             let ended: Vec<(Claim, EntryKey)> = {
                 let shelf = self.shelf(shard);
@@ -251,43 +284,53 @@ impl Vouchers {
             for batch in ended.chunks(BATCH_MAX) {
                 let keys: Vec<EntryKey> = batch.iter().map(|(_, key)| *key).collect();
                 let places = self.fleet.entry_places(&keys).await?;
-                for ((claim, _), place) in batch.iter().zip(places) {
-                    if place.is_some() {
-                        self.forget(*claim);
-                        forgotten = forgotten.saturating_add(1);
-                    }
-                }
+                let there = batch.iter().zip(places).filter(|(_, place)| place.is_some());
+                found.extend(there.map(|((claim, _), _)| *claim));
             }
         }
+        let forgotten = if found.is_empty() { 0 } else { self.forget_found(&found).await? };
         self.metrics.voucher_count.set((), self.len());
         self.metrics.voucher_bytes.set((), self.bytes.load(Ordering::Relaxed));
         Ok(forgotten)
     }
 
+    /// Forgets what was found in the journal, but nothing of a shard that has an epoch by now which its vouchers were not
+    /// restored for: its sums may be older than the entry.
+    async fn forget_found(&self, found: &[Claim]) -> Result<u64, StoreError> {
+        // Asked after the entries were found: sums of an epoch that begins later have them.
+        let rows = self.fleet.epochs().await?;
+        let newest: AHashMap<u8, u64> = rows.into_iter().map(|row| (row.shard, row.epoch)).collect();
+        let mut forgotten = 0_u64;
+        for claim in found {
+            if newest.get(&claim.shard.0).copied().unwrap_or(0) == self.restored(claim.shard) {
+                self.forget(*claim);
+                forgotten = forgotten.saturating_add(1);
+            }
+        }
+        Ok(forgotten)
+    }
+
     /// Restores what this gateway knows of a shard, for an epoch; `sent` are the calls that left the gateway. The end of no
-    /// call of the shard is under way meanwhile.
+    /// call of the shard is under way meanwhile. With it come the ends that are to be settled once more.
     ///
     /// # Errors
     /// When the book or the store does not answer; all of it is to be repeated.
-    pub async fn restore(
+    pub(crate) async fn restore(
         &self,
         epoch: &ShardEpoch,
         sent: &AHashSet<Claim>,
-    ) -> Result<Restored, VoucherError> {
+    ) -> Result<(Restored, Vec<Posting>), VoucherError> {
         let shard = Shard(epoch.shard);
-        let flag = self.restoring.get(usize::from(shard.0));
-        if let Some(flag) = flag {
-            flag.store(true, Ordering::Release);
-        }
+        set(&self.restoring, shard, true);
+        set(&self.missed, shard, false);
         self.engine.expect(shard, epoch.epoch);
         let result = self.restore_all(epoch, sent).await;
-        if let (Ok(_), Some(restored)) = (&result, self.restored.get(usize::from(shard.0))) {
-            restored.fetch_max(epoch.epoch, Ordering::AcqRel);
+        match (&result, self.restored.get(usize::from(shard.0))) {
+            (Ok(_), Some(restored)) => drop(restored.fetch_max(epoch.epoch, Ordering::AcqRel)),
+            // The ends still wait: the book does not know their calls.
+            _ => set(&self.missed, shard, true),
         }
-        // After a failure the ends still wait: the book does not know their calls.
-        if let (Ok(_), Some(flag)) = (&result, flag) {
-            flag.store(false, Ordering::Release);
-        }
+        set(&self.restoring, shard, false);
         result
     }
 
@@ -295,12 +338,12 @@ impl Vouchers {
         &self,
         epoch: &ShardEpoch,
         sent: &AHashSet<Claim>,
-    ) -> Result<Restored, VoucherError> {
+    ) -> Result<(Restored, Vec<Posting>), VoucherError> {
         let shard = Shard(epoch.shard);
-        let mut restored = Restored::default();
+        let (mut restored, mut again) = (Restored::default(), Vec::new());
         // Nothing was booked before, so nothing is lost.
         if epoch.cause == EpochCause::First {
-            return Ok(restored);
+            return Ok((restored, again));
         }
         let vouchers: Vec<Voucher> = self.shelf(shard).values().cloned().collect();
         for batch in vouchers.chunks(BATCH_MAX / 2) {
@@ -317,30 +360,46 @@ impl Vouchers {
             for (voucher, places) in batch.iter().zip(places.chunks(2)) {
                 let places = (places.first().copied().flatten(), places.last().copied().flatten());
                 match self.told(voucher, epoch, places, sent) {
-                    Told::Restore(state) => calls.push(self.call(voucher, state)),
+                    Told::Restore(state) => calls.push((voucher, self.call(voucher, state))),
                     Told::Nothing => {}
-                    Told::Missing => restored.failed = restored.failed.saturating_add(1),
+                    Told::Again => again.extend(self.again(voucher)),
                 }
             }
-            self.send(calls, &mut restored).await?;
+            self.send(epoch.cause, calls, &mut restored, &mut again).await?;
         }
         self.metrics.voucher_restored.add((), restored.held.saturating_add(restored.ended));
-        Ok(restored)
+        Ok((restored, again))
     }
 
-    async fn send(&self, calls: Vec<RestoreCall>, restored: &mut Restored) -> Result<(), VoucherError> {
+    async fn send(
+        &self,
+        cause: EpochCause,
+        calls: Vec<(&Voucher, RestoreCall)>,
+        restored: &mut Restored,
+        again: &mut Vec<Posting>,
+    ) -> Result<(), VoucherError> {
         let mut answers = stream::iter(calls)
-            .map(|call| async move {
-                let answer = verb::within(DEADLINE, self.engine.restore(&call)).await;
-                (matches!(call.state, RestoredState::Held { .. }), call.receipt.claim(), answer)
+            .map(|(voucher, call)| async move {
+                (voucher, verb::within(DEADLINE, self.engine.restore(&call)).await)
             })
             .buffer_unordered(AT_ONCE);
-        while let Some((held, claim, answer)) = answers.next().await {
+        while let Some((voucher, answer)) = answers.next().await {
+            let claim = voucher.receipt.claim();
             let count = match answer {
-                Ok(_) if held => &mut restored.held,
-                Ok(_) => &mut restored.ended,
+                Ok(_) if voucher.end.is_none() => &mut restored.held,
+                Ok(_) => {
+                    // After a lost tail it may have had it since before, and forgets it no later.
+                    if cause == EpochCause::All {
+                        self.taken(claim);
+                    }
+                    &mut restored.ended
+                }
                 Err(error) if is_for_good(&error) => {
                     tracing::error!(%error, ?claim, "the book does not take a voucher");
+                    match self.again(voucher) {
+                        Some(posting) => again.push(posting),
+                        None => self.forget(claim),
+                    }
                     &mut restored.failed
                 }
                 Err(error) => return Err(error.into()),
@@ -348,6 +407,24 @@ impl Vouchers {
             *count = count.saturating_add(1);
         }
         Ok(())
+    }
+
+    /// The book has an end again, which it had lost or the journal has.
+    fn taken(&self, claim: Claim) {
+        let mut shelf = self.shelf(claim.shard);
+        if let Some(end) = shelf.get_mut(&(claim.id, claim.attempt)).and_then(|voucher| voucher.end.as_mut())
+        {
+            end.taken = self.time.now();
+        }
+    }
+
+    /// An end as it is sent once more. Its voucher stays until the book has said what it met.
+    fn again(&self, voucher: &Voucher) -> Option<Posting> {
+        let end = voucher.end.as_ref()?;
+        let mut posting = Posting::clone(&end.posting);
+        let age = self.time.now().saturating_sub(end.at);
+        settle::age(&mut posting, age.saturating_sub(settle::told_age(&end.posting)));
+        Some(posting)
     }
 
     /// What the book is told of a call; `places` of the entries of its end and of its voucher's, where the store has them.
@@ -364,23 +441,33 @@ impl Vouchers {
             let held = RestoredState::Held { sent: sent.contains(&claim) };
             return if first.is_some() { Told::Nothing } else { Told::Restore(held) };
         };
+        // A lost tail is seconds long: the book has it, and may have forgotten by now that it ended.
+        let now = self.time.now();
+        if epoch.cause == EpochCause::Tail && now.saturating_sub(end.taken) > SETTLE_AGE_MAX {
+            return Told::Nothing;
+        }
         // A correction whose first entry is in the sums already: what it adds alone is missing in them.
         if end.seq == SEQ_LATE && first.is_some() {
-            return if own.is_some() { Told::Nothing } else { Told::Missing };
+            return if own.is_some() { Told::Nothing } else { Told::Again };
         }
-        let is_in_sums = |place: i64| epoch.cause == EpochCause::All && place <= epoch.watermark;
-        let age = self.time.now().saturating_sub(end.at);
         let (how, posted, landed, entry) = match &*end.posting {
-            Posting::Settle(call) => (End::Settled, call.actual.clone(), call.landed, Some(&call.entry)),
-            Posting::Release(call) => (End::Released, kept(voucher), 0, call.entry.as_ref()),
-            Posting::Restore(_) => return Told::Nothing,
+            Posting::Settle(call) => {
+                (End::Settled, Some(call.actual.clone()), call.landed, Some(&call.entry))
+            }
+            Posting::Release(call) => (End::Released, Some(kept(voucher)), 0, call.entry.as_ref()),
+            Posting::Restore(call) => match &call.state {
+                RestoredState::Ended { how, posted, landed, entry, .. } => {
+                    (*how, posted.clone(), *landed, entry.as_ref())
+                }
+                RestoredState::Held { .. } => return Told::Nothing,
+            },
         };
-        if own.is_some_and(is_in_sums) {
+        let age = now.saturating_sub(end.at);
+        if own.is_some_and(|place| place <= epoch.watermark) {
             return Told::Restore(RestoredState::Ended { how, posted: None, landed, age, entry: None });
         }
         // An entry that the store has already is one that it recognises.
-        let (posted, entry) = (Some(posted), entry.cloned());
-        Told::Restore(RestoredState::Ended { how, posted, landed, age, entry })
+        Told::Restore(RestoredState::Ended { how, posted, landed, age, entry: entry.cloned() })
     }
 
     fn call(&self, voucher: &Voucher, state: RestoredState) -> RestoreCall {
@@ -400,8 +487,18 @@ enum Told {
     Restore(RestoredState),
     /// The journal has it all, or it is past.
     Nothing,
-    /// It cannot be told.
-    Missing,
+    /// It can be told as an end alone.
+    Again,
+}
+
+fn set(flags: &[AtomicBool], shard: Shard, value: bool) {
+    if let Some(flag) = flags.get(usize::from(shard.0)) {
+        flag.store(value, Ordering::Release);
+    }
+}
+
+fn is_set(flags: &[AtomicBool], shard: Shard) -> bool {
+    flags.get(usize::from(shard.0)).is_some_and(|flag| flag.load(Ordering::Acquire))
 }
 
 /// What a call that failed upstream keeps posted: its requests (L6).
@@ -428,16 +525,18 @@ fn is_for_good(error: &EngineError) -> bool {
 }
 
 /// What a voucher takes, about.
-fn size(asked: &ReserveCall) -> u64 {
+fn size(voucher: &Voucher) -> u64 {
+    let asked = &voucher.asked;
     let limits: usize = asked.reserve.legs.iter().map(|leg| leg.limits.len()).sum();
     let legs = asked.reserve.legs.len();
-    let bytes = size_of::<(Place, Voucher)>()
-        + size_of::<ReserveCall>()
+    let call = size_of::<ReserveCall>()
         + size_of::<Receipt>()
-        + ENDED
         + asked.reserve.context.len()
         + legs * (size_of::<Leg>() + size_of::<LegReceipt>())
         + limits * size_of::<Limit>();
+    // The posting of a call of a local book has all of it once more.
+    let is_local = voucher.end.as_ref().is_some_and(|end| matches!(*end.posting, Posting::Restore(_)));
+    let bytes = size_of::<(Place, Voucher)>() + ENDED + call * if is_local { 2 } else { 1 };
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 

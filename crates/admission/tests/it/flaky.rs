@@ -50,6 +50,8 @@ pub(crate) struct Flaky {
     pub(crate) reserves: AtomicU64,
     /// Knows how to restore.
     pub(crate) restores: AtomicBool,
+    /// Takes no voucher, for good.
+    pub(crate) refuses: AtomicBool,
 }
 
 impl Flaky {
@@ -60,6 +62,7 @@ impl Flaky {
             settles: AtomicU64::new(0),
             reserves: AtomicU64::new(0),
             restores: AtomicBool::new(true),
+            refuses: AtomicBool::new(false),
             damages: AtomicU64::new(0),
             damaged: Mutex::default(),
             lost: Mutex::default(),
@@ -76,6 +79,12 @@ impl Flaky {
         let lost = *self.lost.lock().unwrap();
         let (_, loss) = lost.filter(|(of, _)| *of == shard)?;
         Some(Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Lost(loss))))))
+    }
+
+    /// Of the epoch in which the verb was applied, whenever its answer comes.
+    fn of_epoch<'a, T: Send + 'a>(&self, answer: Answer<'a, T>) -> Answer<'a, T> {
+        let epoch = self.expected.load(Ordering::SeqCst).max(1);
+        Box::pin(async move { answer.await.map(|reply| Reply { epoch, ..reply }) })
     }
 
     fn is_silent(&self, shard: Shard) -> bool {
@@ -126,7 +135,14 @@ impl Engine for Flaky {
         if self.is_silent(call.shard) {
             return Box::pin(std::future::pending());
         }
-        self.pass(|| self.inner.reserve(call))
+        let answer = self.of_epoch(self.pass(|| self.inner.reserve(call)));
+        Box::pin(async move {
+            let mut reply = answer.await?;
+            if let Verdict::Admit(receipt) = &mut reply.value {
+                receipt.epoch = reply.epoch;
+            }
+            Ok(reply)
+        })
     }
     fn rebook<'a>(&'a self, call: &'a RebookCall) -> Answer<'a, Verdict> {
         self.pass(|| self.inner.rebook(call))
@@ -154,13 +170,13 @@ impl Engine for Flaky {
             let damaged = EngineError::not_applied(ErrorKind::Damaged("a test".into()));
             return Box::pin(std::future::ready(Err(damaged)));
         }
-        self.pass(|| self.inner.settle(call))
+        self.of_epoch(self.pass(|| self.inner.settle(call)))
     }
     fn release<'a>(&'a self, call: &'a ReleaseCall) -> Answer<'a, Settled> {
         if self.is_silent(call.claim.shard) {
             return Box::pin(std::future::pending());
         }
-        self.pass(|| self.inner.release(call))
+        self.of_epoch(self.pass(|| self.inner.release(call)))
     }
     fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>> {
         self.inner.expire(calls)
@@ -169,10 +185,15 @@ impl Engine for Flaky {
         if let Some(lost) = self.is_lost(call.asked.shard) {
             return lost;
         }
-        if self.expected.load(Ordering::SeqCst) > 0 {
+        if self.refuses.load(Ordering::SeqCst) {
+            let error = EngineError::not_applied(ErrorKind::Damaged("a test".into()));
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let epoch = self.expected.load(Ordering::SeqCst);
+        if epoch > 0 {
             // A voucher of a shard that is made whole: this engine has lost nothing.
             self.restored.lock().unwrap().push(call.clone());
-            return Box::pin(std::future::ready(Ok(Reply { epoch: 1, now: 1, value: () })));
+            return Box::pin(std::future::ready(Ok(Reply { epoch, now: 1, value: () })));
         }
         if self.restores.load(Ordering::SeqCst) {
             self.pass(|| self.inner.restore(call))

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollbook_admission::{Admitted, Outcome, Refused, Settings, VoucherBounds, shard};
 use tollbook_engine::ledger::End;
-use tollbook_engine::{Loss, LostShards, RestoreCall, RestoredState, SEQ_END};
-use tollbook_policy::Measure;
+use tollbook_engine::{
+    Engine, ExpireCall, Loss, LostShards, RestoreCall, RestoredState, SEQ_END, SETTLE_AGE_MAX,
+};
+use tollbook_policy::{LimitDraft, Measure, WhenAway};
 use tollbook_store::{
     Answer, EntryKey, EpochCause, Fleet, GatewayId, Restored, Restorer, ShardEpoch, ShardSums, Side, Stage,
     StoreError, StoreErrorKind,
@@ -23,6 +26,7 @@ use crate::world::{World, daily, pool_daily};
 #[derive(Default)]
 struct Places {
     entries: Mutex<BTreeMap<EntryKey, i64>>,
+    epoch: Mutex<Option<ShardEpoch>>,
     away: Mutex<bool>,
 }
 
@@ -41,7 +45,8 @@ impl Fleet for Places {
         no()
     }
     fn epochs(&self) -> Answer<'_, Vec<ShardEpoch>> {
-        no()
+        let rows = self.epoch.lock().unwrap().iter().copied().collect();
+        Box::pin(ready(Ok(rows)))
     }
     fn first_epoch(&self, _: u8) -> Answer<'_, bool> {
         no()
@@ -111,12 +116,28 @@ async fn sent(world: &World) -> Admitted {
     admitted
 }
 
+/// As a rebuild does that this gateway hears of.
+async fn restore(world: &World, fleet: &Places, row: ShardEpoch) -> Restored {
+    *fleet.epoch.lock().unwrap() = Some(row);
+    world.admission.restore(&row).await.unwrap()
+}
+
 fn kept(world: &World) -> u64 {
     world.admission.vouchers().unwrap().len()
 }
 
 fn restored(world: &World) -> Vec<RestoreCall> {
     std::mem::take(&mut *world.engine.restored.lock().unwrap())
+}
+
+/// How a call ended, what it posted, its output, and whether it has an entry.
+fn ended(call: &RestoreCall) -> (End, Option<Vec<u64>>, u64, bool) {
+    match &call.state {
+        RestoredState::Ended { how, posted, landed, entry, .. } => {
+            (*how, posted.clone(), *landed, entry.is_some())
+        }
+        RestoredState::Held { .. } => panic!("it has ended"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,12 +193,6 @@ async fn a_lost_book_hears_of_calls_under_way_and_of_those_that_have_ended() {
     calls.sort_by_key(|call| call.receipt.receipt.id);
     assert!(matches!(calls[0].state, RestoredState::Held { sent: true }));
     assert!(matches!(calls[1].state, RestoredState::Held { sent: false }));
-    let ended = |call: &RestoreCall| match &call.state {
-        RestoredState::Ended { how, posted, landed, entry, .. } => {
-            (*how, posted.clone(), *landed, entry.is_some())
-        }
-        RestoredState::Held { .. } => panic!("it has ended"),
-    };
     // In the sums already; the book only remembers that it has ended.
     assert_eq!(ended(&calls[2]), (End::Settled, None, 5, false));
     assert_eq!(ended(&calls[3]), (End::Settled, Some(vec![1, 27]), 7, true));
@@ -263,4 +278,156 @@ async fn what_finds_no_room_is_counted_and_the_call_goes_on() {
         call.ticket.end(&used(10, 5));
     }
     assert!(world.journal().await.len() > usize::try_from(kept(&world)).unwrap());
+}
+
+/// What local books admitted is lost with the tail like anything else, until the journal has it.
+#[tokio::test(start_paused = true)]
+async fn l08_what_a_local_book_admitted_is_restored_again_after_another_loss() {
+    let local = |limit| LimitDraft { when_away: Some(WhenAway::Local), ..limit };
+    let (world, _, fleet) =
+        start(vec![local(daily(Measure::Tokens, 1_000_000)), local(pool_daily(Measure::Tokens, 1_000_000))])
+            .await;
+    world.engine.set(Mood::Away);
+    sent(&world).await.ticket.end(&used(20, 7));
+    drop(world.admit(false).await.unwrap());
+    assert_eq!(kept(&world), 0, "the book has taken none of it");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.engine.set(Mood::Well);
+    world.until("both sides are restored", async || world.metrics.settle_restored.get(()) == 2).await;
+    assert_eq!(kept(&world), 2);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let told = restore(&world, &fleet, epoch(2, EpochCause::Tail, 0)).await;
+    assert_eq!(told, Restored { ended: 1, ..Restored::default() }, "the pool's shard has lost nothing");
+    let calls = restored(&world);
+    assert_eq!(ended(&calls[0]), (End::Settled, Some(vec![27]), 7, true));
+    let RestoredState::Ended { age, .. } = calls[0].state else { panic!() };
+    assert!(age >= 60_000_000, "since the call ended: {age}");
+    assert_eq!(world.journal().await.len(), 1);
+    fleet.drain(&world).await;
+    restore(&world, &fleet, epoch(3, EpochCause::All, 1)).await;
+    assert_eq!(ended(&restored(&world)[0]), (End::Settled, None, 7, false), "it is in the sums");
+    let vouchers = world.admission.vouchers().unwrap();
+    assert_eq!((vouchers.ask().await, kept(&world)), (Ok(1), 1), "the pool's has no entry in this journal");
+}
+
+/// A drain that read before everything was lost appends after the sums were taken.
+#[tokio::test(start_paused = true)]
+async fn l08_what_came_after_the_sums_is_remembered_until_it_is_restored() {
+    let (world, _, fleet) = start(limits()).await;
+    let vouchers = world.admission.vouchers().unwrap();
+    sent(&world).await.ticket.end(&used(10, 5));
+    let row = epoch(2, EpochCause::All, 0);
+    *fleet.epoch.lock().unwrap() = Some(row);
+    fleet.drain(&world).await;
+    assert_eq!((vouchers.ask().await, kept(&world)), (Ok(0), 1), "this gateway has not heard of the epoch");
+    restore(&world, &fleet, row).await;
+    assert_eq!(ended(&restored(&world)[0]), (End::Settled, Some(vec![1, 15]), 5, true));
+    assert_eq!((vouchers.ask().await, kept(&world)), (Ok(1), 0));
+}
+
+/// Sums that were written stand until everything is lost again.
+#[tokio::test(start_paused = true)]
+async fn l08_what_is_in_the_sums_is_not_posted_again_after_a_lost_tail() {
+    let (world, _, fleet) = start(limits()).await;
+    sent(&world).await.ticket.end(&used(10, 5));
+    fleet.drain(&world).await;
+    sent(&world).await.ticket.end(&used(20, 7));
+    fleet.drain(&world).await;
+    restore(&world, &fleet, epoch(3, EpochCause::Tail, 1)).await;
+    let mut calls = restored(&world);
+    calls.sort_by_key(|call| call.receipt.receipt.id);
+    assert_eq!(ended(&calls[0]), (End::Settled, None, 5, false));
+    assert_eq!(ended(&calls[1]), (End::Settled, Some(vec![1, 27]), 7, true));
+}
+
+/// A book forgets after a while that a call has ended; its end would be posted once more.
+#[tokio::test(start_paused = true)]
+async fn l08_a_lost_tail_brings_back_no_end_that_is_older() {
+    let (world, _, fleet) = start(limits()).await;
+    sent(&world).await.ticket.end(&used(10, 5));
+    tokio::time::sleep(Duration::from_micros(SETTLE_AGE_MAX)).await;
+    let told = restore(&world, &fleet, epoch(2, EpochCause::Tail, 0)).await;
+    assert_eq!(told.ended, 1, "at the bound");
+    // It may have been there all the time, and is forgotten no later for that.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(restore(&world, &fleet, epoch(3, EpochCause::Tail, 0)).await, Restored::default());
+    // Now the book has it anew.
+    assert_eq!(restore(&world, &fleet, epoch(4, EpochCause::All, 0)).await.ended, 1);
+    tokio::time::sleep(Duration::from_micros(SETTLE_AGE_MAX)).await;
+    assert_eq!(restore(&world, &fleet, epoch(5, EpochCause::Tail, 0)).await.ended, 1);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(restore(&world, &fleet, epoch(6, EpochCause::Tail, 0)).await, Restored::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn l08_an_end_that_cannot_be_restored_is_settled_once_more() {
+    let (world, _, fleet) = start(limits()).await;
+    let settles = || world.engine.settles.load(Ordering::SeqCst);
+    // Its hold has expired, and the journal has the entry of that alone.
+    let late = sent(&world).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    world.clock.0.fetch_add(3_600_000_000, Ordering::SeqCst);
+    let due = world.engine.due(shard("acme"), 10).await.unwrap().value;
+    let due: Vec<_> = due.into_iter().map(|d| ExpireCall { claim: d.claim, subjects: d.subjects }).collect();
+    assert_eq!(due.len(), 1);
+    world.engine.expire(&due).await.unwrap();
+    fleet.drain(&world).await;
+    late.ticket.end(&used(10, 5));
+    assert_eq!((settles(), world.journal().await.len()), (1, 2));
+    let told = restore(&world, &fleet, epoch(2, EpochCause::All, 1)).await;
+    assert_eq!((told, settles()), (Restored::default(), 2));
+    assert_eq!((world.journal().await.len(), kept(&world)), (2, 1), "this book had it");
+    fleet.drain(&world).await;
+    assert_eq!(world.admission.vouchers().unwrap().ask().await, Ok(1));
+    // What the book refuses: an end is settled again, a call under way is forgotten.
+    let live = sent(&world).await;
+    sent(&world).await.ticket.end(&used(20, 7));
+    assert_eq!((settles(), kept(&world)), (3, 2));
+    world.engine.refuses.store(true, Ordering::SeqCst);
+    let told = restore(&world, &fleet, epoch(3, EpochCause::All, 2)).await;
+    assert_eq!((told.failed, settles(), kept(&world)), (2, 4, 1));
+    live.ticket.end(&used(1, 1));
+    assert_eq!((settles(), world.journal().await.len()), (5, 4));
+}
+
+/// The book that acknowledged it is gone by the time its answer comes.
+#[tokio::test(start_paused = true)]
+async fn l08_an_end_that_a_lost_book_acknowledged_is_sent_again() {
+    let (world, _, fleet) = start(limits()).await;
+    let (call, gone) = (sent(&world).await, world.admit(false).await.unwrap());
+    world.engine.set(Mood::Slow);
+    call.ticket.end(&used(10, 5));
+    drop(gone);
+    world.engine.set(Mood::Well);
+    let told = restore(&world, &fleet, epoch(2, EpochCause::All, 0)).await;
+    assert_eq!(told.held, 2, "nothing has been said of their ends yet");
+    let settles = || world.engine.settles.load(Ordering::SeqCst);
+    assert_eq!(settles(), 1);
+    world.until("it is settled again", async || settles() == 2).await;
+    world.until("the other is given back again", async || kept(&world) == 1).await;
+    restored(&world);
+    assert_eq!(restore(&world, &fleet, epoch(3, EpochCause::All, 0)).await.ended, 1);
+    assert_eq!(ended(&restored(&world)[0]), (End::Settled, Some(vec![1, 15]), 5, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn l08_a_call_that_a_lost_book_admitted_is_restored_after_the_others() {
+    let (world, _, fleet) = start(limits()).await;
+    let vouchers = world.admission.vouchers().unwrap();
+    let row = epoch(2, EpochCause::All, 0);
+    world.engine.set(Mood::Slow);
+    let (admitted, ()) = tokio::join!(world.admit(false), async {
+        tokio::task::yield_now().await;
+        assert_eq!(restore(&world, &fleet, row).await, Restored::default(), "nobody knows of it");
+        world.engine.set(Mood::Well);
+    });
+    let mut admitted = admitted.unwrap();
+    assert_eq!(vouchers.restored(shard("acme")), 0, "there is something to restore");
+    admitted.ticket.sending();
+    admitted.ticket.end(&used(10, 5));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.engine.settles.load(Ordering::SeqCst), 0, "the book does not know it");
+    assert_eq!(restore(&world, &fleet, row).await.held, 1);
+    assert_eq!(vouchers.restored(shard("acme")), 2);
+    world.until("it is settled", async || world.engine.settles.load(Ordering::SeqCst) == 1).await;
 }

@@ -205,7 +205,8 @@ impl Admission {
             Some(dir) => Some(Spool::open(dir, settings.spool_max)?.0),
             None => None,
         };
-        let away = Arc::new(Away::new(settings.away, Arc::clone(&metrics)));
+        let lost = vouchers.as_ref().map(|vouchers| Arc::clone(&vouchers.lost));
+        let away = Arc::new(Away::new(settings.away, Arc::clone(&metrics), lost));
         let asked = || (Arc::clone(&engine), Arc::clone(&away));
         let settler = Settler::new(
             asked(),

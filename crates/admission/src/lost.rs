@@ -49,11 +49,11 @@ impl Admission {
         }
     }
 
-    /// Waits a moment for a shard that was found lost.
+    /// Waits a moment for a shard that was found lost, unless another call has done so in vain.
     pub(crate) async fn is_whole_again(&self, shard: Shard, error: &EngineError) -> bool {
         match &self.vouchers {
             Some(vouchers) if vouchers.lost.met(shard, error) => {
-                vouchers.lost.wait(shard, vouchers.bounds.wait).await
+                vouchers.lost.wait_in_hope(shard, vouchers.bounds.wait).await
             }
             _ => false,
         }

@@ -430,7 +430,7 @@ mod tests {
         let time = Arc::new(EngineTime::new(1_800_000_000_000_000));
         let metrics = Arc::new(Metrics::new());
         let pauses = (Duration::from_secs(2), Duration::from_secs(1));
-        let away = Arc::new(Away::new(crate::away::AwayBounds::default(), Arc::clone(&metrics)));
+        let away = Arc::new(Away::new(crate::away::AwayBounds::default(), Arc::clone(&metrics), None));
         let keeper = Keeper::Engine(Arc::new(engine), away);
         let plans = Plans::new(keeper, Arc::clone(&time), Arc::clone(&metrics), 7, pauses, 2);
         let admit = |account: u64| {

@@ -2,7 +2,8 @@
 //!
 //! Invariant: a shard stays listed from the moment it was found lost until it was made whole.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::{EngineError, ErrorKind, Shard};
 /// The list, shared by those who find and those who mend.
 #[derive(Debug, Default)]
 pub struct LostShards {
-    shards: Mutex<BTreeSet<Shard>>,
+    /// With each, whether somebody has waited for it in vain.
+    shards: Mutex<BTreeMap<Shard, bool>>,
     found: Notify,
     whole: Notify,
 }
@@ -30,21 +32,22 @@ impl LostShards {
 
     /// A shard is lost.
     pub fn found(&self, shard: Shard) {
-        if self.lock().insert(shard) {
+        if let Entry::Vacant(place) = self.lock().entry(shard) {
+            place.insert(false);
             self.found.notify_one();
         }
     }
 
     /// A shard is whole again.
     pub fn whole(&self, shard: Shard) {
-        if self.lock().remove(&shard) {
+        if self.lock().remove(&shard).is_some() {
             self.whole.notify_waiters();
         }
     }
 
     /// All of them.
     pub fn list(&self) -> Vec<Shard> {
-        self.lock().iter().copied().collect()
+        self.lock().keys().copied().collect()
     }
 
     /// Returns when another one was found since the last time.
@@ -59,7 +62,7 @@ impl LostShards {
                 let mut changed = std::pin::pin!(self.whole.notified());
                 // Listens before it looks: what changes in between is not missed.
                 changed.as_mut().enable();
-                if !self.lock().contains(&shard) {
+                if !self.lock().contains_key(&shard) {
                     return;
                 }
                 changed.await;
@@ -68,7 +71,19 @@ impl LostShards {
         tokio::time::timeout(at_most, waiting).await.is_ok()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<Shard>> {
+    /// The same, but not at all once somebody has waited so in vain: what is not whole soon may be lost for hours.
+    pub async fn wait_in_hope(&self, shard: Shard, at_most: Duration) -> bool {
+        if self.lock().get(&shard) == Some(&true) {
+            return false;
+        }
+        let is_whole = self.wait(shard, at_most).await;
+        if !is_whole && let Some(in_vain) = self.lock().get_mut(&shard) {
+            *in_vain = true;
+        }
+        is_whole
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Shard, bool>> {
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,5 +113,26 @@ mod tests {
         lost.whole(Shard(1));
         assert!(waiting.await.unwrap());
         assert!(lost.list().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_in_hope_once_that_was_in_vain_until_it_was_whole() {
+        let lost = LostShards::default();
+        let waited = async || {
+            let began = tokio::time::Instant::now();
+            assert!(!lost.wait_in_hope(Shard(1), Duration::from_secs(1)).await);
+            began.elapsed()
+        };
+        for _ in 0..2 {
+            lost.found(Shard(1));
+            lost.found(Shard(2));
+            assert_eq!(waited().await, Duration::from_secs(1));
+            lost.found(Shard(1));
+            assert_eq!(waited().await, Duration::ZERO);
+            lost.whole(Shard(2));
+            assert_eq!(waited().await, Duration::ZERO);
+            lost.whole(Shard(1));
+            assert!(lost.wait_in_hope(Shard(1), Duration::ZERO).await);
+        }
     }
 }

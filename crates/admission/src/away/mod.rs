@@ -12,6 +12,7 @@ mod breaker;
 mod door;
 mod local;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::Instant;
-use tollbook_engine::{Answer, Engine, EngineError, ErrorKind, RenewCall, Reply, Shard};
+use tollbook_engine::{Answer, Engine, EngineError, ErrorKind, LostShards, RenewCall, Reply, Shard};
 use tollbook_ledger::{Growth, Micros, Renewed};
 use tollbook_policy::WhenAway;
 use tollbook_telemetry::{Metrics, labels};
@@ -78,17 +79,20 @@ pub(crate) struct Away {
     absence: Absence,
     local: Arc<Local>,
     gateways: AtomicU32,
+    /// Where lost shards are told, if the book can lose them.
+    lost: Option<Arc<LostShards>>,
     /// Where the probes of the whole book go on.
     probe: AtomicU8,
 }
 
 impl Away {
-    pub(crate) fn new(bounds: AwayBounds, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(bounds: AwayBounds, metrics: Arc<Metrics>, lost: Option<Arc<LostShards>>) -> Self {
         let away = Self {
             breaker: Breaker::new(bounds.breaker),
             absence: Absence::default(),
             local: Arc::new(Local::new(Arc::clone(&metrics))),
             gateways: AtomicU32::new(1),
+            lost,
             probe: AtomicU8::new(0),
             metrics,
         };
@@ -249,40 +253,46 @@ impl Away {
     }
 
     /// Renews holds where they are: in the engine, or in a local book. One answer per call, in order; `None` where the
-    /// engine gave none. Shards that are not asked keep the others from nothing.
+    /// engine gave none, and the first error. Shards that are not asked, or fail, keep the others from nothing.
     pub(crate) async fn renew(
         &self,
         engine: &dyn Engine,
         (now, deadline): (Micros, Duration),
         calls: &[RenewCall],
     ) -> (Vec<Option<Renewed>>, Option<EngineError>) {
-        let mut answers: Vec<Option<Renewed>> =
-            calls.iter().map(|call| self.renew_locally(now, call)).collect();
-        let asked: Vec<usize> = (calls.iter().zip(&answers).enumerate())
-            .filter(|(_, (call, answer))| answer.is_none() && !self.is_open(call.claim.shard))
-            .map(|(at, _)| at)
-            .collect();
-        let some: Vec<RenewCall>;
-        let batch = if asked.len() == calls.len() {
-            calls
-        } else {
-            some = asked.iter().filter_map(|at| calls.get(*at).cloned()).collect();
-            &some
-        };
-        if batch.is_empty() {
-            return (answers, None);
+        let mut answers = Vec::with_capacity(calls.len());
+        let mut asked: BTreeMap<Shard, (Vec<usize>, Vec<RenewCall>)> = BTreeMap::new();
+        for (at, call) in calls.iter().enumerate() {
+            let locally = self.renew_locally(now, call);
+            if locally.is_none() && !self.is_open(call.claim.shard) {
+                let (places, batch) = asked.entry(call.claim.shard).or_default();
+                places.push(at);
+                batch.push(call.clone());
+            }
+            answers.push(locally);
         }
-        match crate::verb::within(deadline, engine.renew(batch)).await {
-            Ok(reply) => {
-                for (at, renewed) in asked.into_iter().zip(reply.value) {
-                    if let Some(answer) = answers.get_mut(at) {
-                        *answer = Some(renewed);
+        let asking = asked.into_iter().map(|(shard, (places, batch))| async move {
+            (shard, places, crate::verb::within(deadline, engine.renew(&batch)).await)
+        });
+        let mut first = None;
+        for (shard, places, answer) in join_all(asking).await {
+            match answer {
+                Ok(reply) => {
+                    for (at, renewed) in places.into_iter().zip(reply.value) {
+                        if let Some(answer) = answers.get_mut(at) {
+                            *answer = Some(renewed);
+                        }
                     }
                 }
-                (answers, None)
+                Err(error) => {
+                    if let Some(lost) = &self.lost {
+                        lost.met(shard, &error);
+                    }
+                    first.get_or_insert(error);
+                }
             }
-            Err(error) => (answers, Some(error)),
         }
+        (answers, first)
     }
 
     /// `None`: it is none of theirs.

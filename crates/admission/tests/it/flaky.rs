@@ -148,6 +148,10 @@ impl Engine for Flaky {
         self.pass(|| self.inner.rebook(call))
     }
     fn renew<'a>(&'a self, calls: &'a [RenewCall]) -> Answer<'a, Vec<Renewed>> {
+        // As an engine does that asks for each and gives up at the first error.
+        if let Some(lost) = calls.iter().find_map(|call| self.is_lost(call.claim.shard)) {
+            return lost;
+        }
         self.pass(|| self.inner.renew(calls))
     }
     fn progress<'a>(&'a self, call: &'a ProgressCall) -> Answer<'a, ()> {

@@ -250,16 +250,45 @@ async fn ends_wait_while_the_shard_is_lost_and_until_its_calls_are_restored() {
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_a_moment_for_a_shard_that_is_being_opened() {
     let (world, lost, _) = start(limits()).await;
-    *world.engine.lost.lock().unwrap() = Some((shard("acme"), Loss::All));
-    assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })), "nobody opens it");
-    let opened = async {
-        lost.next().await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        *world.engine.lost.lock().unwrap() = None;
-        lost.whole(shard("acme"));
+    let lose = |loss| *world.engine.lost.lock().unwrap() = loss;
+    let refused = async || {
+        let began = tokio::time::Instant::now();
+        assert!(matches!(world.admit(false).await, Err(Refused::Away { .. })), "nobody opens it");
+        began.elapsed()
     };
-    let (admitted, ()) = tokio::join!(world.admit(false), opened);
-    assert!(admitted.is_ok());
+    for _ in 0..2 {
+        lose(Some((shard("acme"), Loss::All)));
+        let opened = async {
+            lost.next().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            lose(None);
+            lost.whole(shard("acme"));
+        };
+        let (admitted, ()) = tokio::join!(world.admit(false), opened);
+        assert!(admitted.is_ok());
+        lose(Some((shard("acme"), Loss::All)));
+        assert_eq!(refused().await, VoucherBounds::default().wait);
+        lost.next().await;
+        for _ in 0..100 {
+            assert_eq!(refused().await, Duration::ZERO, "once is enough");
+        }
+        lost.whole(shard("acme"));
+    }
+}
+
+/// What one shard has lost concerns its own holds alone; those who mend it hear of it.
+#[tokio::test(start_paused = true)]
+async fn a_lost_shard_keeps_no_other_from_being_renewed() {
+    let (world, lost, _) =
+        start(vec![daily(Measure::Tokens, 1_000_000), pool_daily(Measure::Tokens, 1_000_000)]).await;
+    let call = sent(&world).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    *world.engine.lost.lock().unwrap() = Some((shard("pool"), Loss::All));
+    let renewed = world.metrics.admission_renewed.get(());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(world.metrics.admission_renewed.get(()) > renewed);
+    assert_eq!(lost.list(), [shard("pool")]);
+    drop(call);
 }
 
 #[tokio::test(start_paused = true)]

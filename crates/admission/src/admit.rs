@@ -128,7 +128,7 @@ pub enum Readiness {
     Ready,
     /// Known outcomes find no room to wait in.
     SpoolFull,
-    /// The engine gives no verdicts, and some limits let calls in all the same.
+    /// The engine gives no verdicts for some shards, and others are there, or some limits let calls in all the same.
     Degraded,
     /// The engine gives no verdicts: it cannot be reached, or cannot write.
     EngineAway,
@@ -307,11 +307,16 @@ impl Admission {
             Readiness::SpoolFull
         } else if !self.away.is_away() {
             Readiness::Ready
-        } else if self.admits_away.load(Ordering::Relaxed) {
+        } else if self.admits_away.load(Ordering::Relaxed) || !self.is_all_away() {
             Readiness::Degraded
         } else {
             Readiness::EngineAway
         }
+    }
+
+    /// Whether it is the whole book that gives no verdicts: one in this process has one log, and is away in all its parts.
+    fn is_all_away(&self) -> bool {
+        self.vouchers.is_none() || self.away.is_whole_open()
     }
 
     pub fn is_ready(&self) -> bool {

@@ -252,7 +252,7 @@ impl Gateway {
             Readiness::Degraded => {
                 return plain(
                     StatusCode::OK,
-                    "degraded: the book is away, limits with `when_away` other than closed let calls in\n",
+                    "degraded: the book or a part of it is away, `when_away` of the limits says what becomes of calls\n",
                 );
             }
             Readiness::SpoolFull => "outcomes cannot be kept: the spool is full\n",

@@ -48,7 +48,7 @@ impl Admission {
         unanswered: Unanswered,
         legs: impl Fn(&PeriodTable) -> Result<Vec<Leg>, Refused>,
     ) -> Result<Asked, Refused> {
-        let Unanswered { mut call, error, unknown } = unanswered;
+        let Unanswered { call, error, unknown } = unanswered;
         if let Some(error) = &error {
             report::failed(&self.metrics, labels::Verb::Reserve, error);
             if let ErrorKind::Refused(refusal) = &error.kind {
@@ -62,10 +62,26 @@ impl Admission {
         let binding = bound.side(side);
         let catalog = &bound.snapshot.catalog;
         let (instead, limit) = strictest(catalog, binding);
-        self.away.unanswered(call.shard, instead, error.as_ref());
-        if instead == WhenAway::Closed {
-            return Err(Refused::Away { limit });
-        }
+        let shard = call.shard;
+        let asked = match instead {
+            WhenAway::Closed => Err(Refused::Away { limit }),
+            WhenAway::Local => self.locally((bound, side), streams, (call, Degraded::Local), legs),
+            WhenAway::Open => self.locally((bound, side), streams, (call, Degraded::Open), legs),
+        };
+        let instead = if asked.is_ok() { instead } else { WhenAway::Closed };
+        self.away.unanswered(shard, instead, error.as_ref());
+        asked
+    }
+
+    /// The local book decides.
+    fn locally(
+        &self,
+        (bound, side): (&Arc<Bound>, Side),
+        streams: bool,
+        (mut call, how): (ReserveCall, Degraded),
+        legs: impl Fn(&PeriodTable) -> Result<Vec<Leg>, Refused>,
+    ) -> Result<Asked, Refused> {
+        let (binding, catalog) = (bound.side(side), &bound.snapshot.catalog);
         let now = self.now();
         call.reserve.id = local_id(call.reserve.id);
         // Its periods were looked up before the engine was waited for.
@@ -83,9 +99,7 @@ impl Admission {
                 // No book of the engine's epochs has it.
                 let receipt = Receipt { shard: call.shard, epoch: 0, receipt };
                 self.note_admitted(side, binding, &receipt);
-                let degraded =
-                    Some(if instead == WhenAway::Local { Degraded::Local } else { Degraded::Open });
-                Ok(Asked::Admitted { receipt, hold: Hold::default(), plan, degraded })
+                Ok(Asked::Admitted { receipt, hold: Hold::default(), plan, degraded: Some(how) })
             }
             // Of a share nothing but "not yet" is true: the whole may have room, once the book is back.
             Verdict::Deny(denial) => Err(match denial.binding.kind {
@@ -223,7 +237,8 @@ fn posted(asked: &ReserveCall, receipt: &Receipt, actual: Option<&[u64]>) -> Vec
     legs.map(post).collect()
 }
 
-/// Whether some key is let in while the book is away.
+/// Whether some key is let in while the book is away: of the first so many, each with its first model and pool. One that is
+/// overlooked is let in all the same, and the gateway says that it is not ready.
 pub(crate) fn admits_any(catalog: &Catalog, now: u64) -> bool {
     let open = |binding: &Binding| strictest(catalog, binding).0 != WhenAway::Closed;
     catalog.keys().iter().take(KEYS_LOOKED_AT_MAX).any(|key| {

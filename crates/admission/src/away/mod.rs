@@ -23,7 +23,10 @@ use tokio::time::Instant;
 use tollbook_engine::{Answer, Engine, EngineError, ErrorKind, LostShards, RenewCall, Reply, Shard};
 use tollbook_ledger::{Growth, Micros, Renewed};
 use tollbook_policy::WhenAway;
+use tollbook_telemetry::log::Every;
 use tollbook_telemetry::{Metrics, labels};
+
+use crate::live::WARN_EVERY;
 
 use absence::Absence;
 pub use absence::{AwayReport, Counts as AwayCounts};
@@ -81,6 +84,7 @@ pub(crate) struct Away {
     gateways: AtomicU32,
     /// Where lost shards are told, if the book can lose them.
     lost: Option<Arc<LostShards>>,
+    odd: Every,
     /// Where the probes of the whole book go on.
     probe: AtomicU8,
 }
@@ -93,6 +97,7 @@ impl Away {
             local: Arc::new(Local::new(Arc::clone(&metrics))),
             gateways: AtomicU32::new(1),
             lost,
+            odd: Every::new(WARN_EVERY),
             probe: AtomicU8::new(0),
             metrics,
         };
@@ -112,6 +117,11 @@ impl Away {
     /// The shard is not to be asked: it failed, or was slow.
     pub(crate) fn is_open(&self, shard: Shard) -> bool {
         self.breaker.is_open(shard)
+    }
+
+    /// No shard is asked.
+    pub(crate) fn is_whole_open(&self) -> bool {
+        self.breaker.is_whole_open()
     }
 
     /// Some reservation got no verdict, and its shard none since.
@@ -172,7 +182,15 @@ impl Away {
             WhenAway::Open => labels::Away::Open,
         };
         self.metrics.admission_degraded.inc((label,));
-        self.absence.unanswered(shard, instead, error);
+        match error {
+            Some(error) if !is_absence(error) && !matches!(error.kind, ErrorKind::Lost(_)) => {
+                if let Some(suppressed) = self.odd.pass(Instant::now().into_std()) {
+                    let shard = shard.0;
+                    tracing::error!(%error, shard, suppressed, "the book is there, and cannot decide a call");
+                }
+            }
+            _ => self.absence.unanswered(shard, instead, error),
+        }
     }
 
     /// A shard gave a verdict.

@@ -89,7 +89,8 @@ async fn a_soft_limit_gives_out_its_share_and_says_so() {
     // The window goes on without the engine.
     tokio::time::sleep(Duration::from_secs(62)).await;
     let kept = world.admit(true).await.unwrap();
-    assert_eq!(world.metrics.admission_degraded.get((Away::Local,)), 5);
+    let done = |instead| world.metrics.admission_degraded.get((instead,));
+    assert_eq!((done(Away::Local), done(Away::Closed)), (4, 1), "what a share refuses is refused");
     // A gateway more, and the share is smaller; the last one is told of zero gateways and knows better.
     world.admission.set_gateways(10);
     assert!(matches!(world.admit(true).await, Err(Refused::Limit(_))));
@@ -289,6 +290,19 @@ async fn a_lost_shard_is_away_at_once_and_not_a_moment_longer_than_it_is_lost() 
     world.engine.set(Mood::Well);
     assert_eq!(world.admit(true).await.unwrap().ticket.degraded(), None);
     assert_eq!(world.admission.readiness(), Readiness::Ready);
+}
+
+/// Data that cannot be read is no absence: the shard is there for others.
+#[tokio::test(start_paused = true)]
+async fn damaged_data_of_one_call_does_not_turn_readiness_off() {
+    let world = World::start(vec![says(WhenAway::Closed, requests(1_000))], Settings::default(), None).await;
+    world.engine.set(Mood::Damaged);
+    for _ in 0..50 {
+        assert!(matches!(world.admit(true).await, Err(Refused::Away { limit: Some(_) })));
+        assert_eq!((world.admission.readiness(), world.admission.absence()), (Readiness::Ready, None));
+    }
+    world.engine.set(Mood::Well);
+    assert!(world.admit(true).await.is_ok());
 }
 
 /// A server that starts again is there, whatever it has lost: the breaker closes, and calls wait for their shard alone.

@@ -30,6 +30,8 @@ pub(crate) enum Mood {
     Slow = 6,
     /// Has lost what it had.
     Lost = 7,
+    /// Cannot read what it has.
+    Damaged = 8,
 }
 
 /// How long a slow engine takes.
@@ -121,6 +123,9 @@ impl Flaky {
                 })
             }
             7 => Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Lost(Loss::All))))),
+            8 => Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Damaged(
+                "a test".into(),
+            ))))),
             _ => verb(),
         }
     }

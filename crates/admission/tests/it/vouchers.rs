@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollbook_admission::{Admitted, Outcome, Refused, Settings, VoucherBounds, shard};
+use tollbook_admission::{Admitted, Outcome, Readiness, Refused, Settings, VoucherBounds, shard};
 use tollbook_engine::ledger::End;
 use tollbook_engine::{
     Engine, ExpireCall, Loss, LostShards, RestoreCall, RestoredState, SEQ_END, SETTLE_AGE_MAX,
@@ -274,6 +274,27 @@ async fn a_call_waits_a_moment_for_a_shard_that_is_being_opened() {
         }
         lost.whole(shard("acme"));
     }
+}
+
+/// Of a shared book one shard says nothing of the others; where it is gone as a whole, other gateways may reach it.
+#[tokio::test(start_paused = true)]
+async fn one_shard_that_is_away_leaves_a_gateway_ready_whose_limits_are_closed() {
+    let (world, _, _) = start(vec![daily(Measure::Tokens, 1_000_000)]).await;
+    let refused = async || matches!(world.admit(false).await, Err(Refused::Away { .. }));
+    *world.engine.lost.lock().unwrap() = Some((shard("acme"), Loss::All));
+    for _ in 0..50 {
+        assert!(refused().await);
+        assert_eq!(world.admission.readiness(), Readiness::Degraded);
+    }
+    *world.engine.lost.lock().unwrap() = None;
+    world.engine.set(Mood::Away);
+    for _ in 0..50 {
+        assert!(refused().await);
+    }
+    assert_eq!(world.admission.readiness(), Readiness::EngineAway);
+    world.engine.set(Mood::Well);
+    world.until("it is back", async || world.admission.readiness() == Readiness::Ready).await;
+    assert!(world.admit(false).await.is_ok());
 }
 
 /// What one shard has lost concerns its own holds alone; those who mend it hear of it.

@@ -6,7 +6,9 @@
 //! Done twice it changes nothing: the second time meets the end of the first. What a quota was charged in a period that is
 //! over by now is not supported, and left to the caller to journal apart.
 
-use tollbook_engine::{EngineError, ErrorKind, ReleaseCall, RestoreCall, RestoredState, SettleCall, Verdict};
+use tollbook_engine::{
+    Claim, EngineError, ErrorKind, ReleaseCall, RestoreCall, RestoredState, SettleCall, Verdict,
+};
 use tollbook_ledger::{End, Estimator, Leg, Micros, Periods, ReleaseWhy, SECOND};
 
 use crate::shard::ShardState;
@@ -31,6 +33,10 @@ impl ShardState {
         asked.reserve.legs = legs.iter().zip(posted).map(|(leg, amount)| exactly(leg, *amount)).collect();
         let claim = match self.reserve(now, &asked)? {
             Verdict::Admit(receipt) => receipt.claim(),
+            // The log took the hold and not its end, which came again when the hold was over: the truth is still missing.
+            Verdict::Ended(End::Expired) => {
+                Claim { shard: asked.shard, id: asked.reserve.id, attempt: asked.reserve.attempt }
+            }
             Verdict::Ended(_) => return Ok(()),
             Verdict::Recalendar | Verdict::Conflict(_) | Verdict::Deny { .. } => return Err(unsupported()),
         };

@@ -1,9 +1,13 @@
 //! What gateways admitted while the log could not be written, posted afterwards.
 
-use tollbook_engine::ledger::{AccountId, End, Measure, ReservationId};
-use tollbook_engine::{Cursor, Engine, ErrorKind, Receipt, RestoreCall, RestoredState, Source, Verdict};
+use tollbook_engine::ledger::{AccountId, End, Expired, Measure, ReservationId};
+use tollbook_engine::{
+    Cursor, ENTRY_MAX, Engine, ErrorKind, ExpireCall, Receipt, RestoreCall, RestoredState, Source, Verdict,
+};
 use tollbook_engine_memory::{Clock as _, MemoryEngine};
-use tollbook_engine_suite::legs::{D, R, S, SHARD, START, account, call, daily, lifetime, rpm, slots, tpm};
+use tollbook_engine_suite::legs::{
+    D, H, R, S, SHARD, START, account, call, daily, lifetime, rpm, slots, tpm,
+};
 use tollbook_engine_suite::wait;
 
 use crate::harness::{Hand, options};
@@ -81,6 +85,36 @@ fn an_ended_call_is_posted_whole_and_once_whatever_the_ceilings_say() {
             row(4, Source::Released, 0)
         ]
     );
+}
+
+/// What is not written is the end alone, and its next try comes when the hold is over.
+#[test]
+fn a_call_whose_hold_expired_before_its_end_was_written_is_posted_late() {
+    for how in [End::Settled, End::Released] {
+        let clock = Hand::at(START);
+        let engine = engine(&clock);
+        let posted = if how == End::Settled { [1, 300, 250, 0, 9] } else { [1, 0, 0, 0, 0] };
+        let call = restore(&clock, 1, how, posted);
+        let mut unwritten = call.clone();
+        if let RestoredState::Ended { entry, .. } = &mut unwritten.state {
+            *entry = Some(vec![7; ENTRY_MAX + 1]);
+        }
+        let error = wait(engine.restore(&unwritten)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::EntryTooLong);
+        clock.set(START + H);
+        let claim = call.receipt.claim();
+        let expired = wait(engine.expire(&[ExpireCall { claim, subjects: Vec::new() }])).unwrap().value;
+        assert!(matches!(expired[..], [Expired::Expired { .. }]), "{expired:?}");
+        for _ in 0..2 {
+            wait(engine.restore(&call)).unwrap();
+        }
+        let quotas: Vec<_> = standing(&engine).split_off(2);
+        let amount = |at: usize| (i64::try_from(posted[at]).unwrap(), 0);
+        assert_eq!(quotas, [amount(2), (0, 0), amount(4)], "{how:?}");
+        let records = wait(engine.journal_read(SHARD, Cursor(0), 100)).unwrap().value;
+        let late: Vec<_> = records.iter().filter(|record| record.source == Source::Late).collect();
+        assert_eq!((late.len(), late[0].body.as_slice()), (1, [7].as_slice()), "{how:?}");
+    }
 }
 
 #[test]

@@ -20,8 +20,8 @@ use std::time::Duration;
 use ahash::{AHashMap, AHashSet};
 use futures_util::{StreamExt, stream};
 use tollbook_engine::{
-    Claim, EngineError, ErrorKind, LostShards, Receipt, Recovery, ReserveCall, RestoreCall, RestoredState,
-    SEQ_END, SEQ_LATE, SETTLE_AGE_MAX, Shard,
+    Claim, EngineError, ErrorKind, LostShards, RESTORED_ONCE, Receipt, Recovery, ReserveCall, RestoreCall,
+    RestoredState, SEQ_END, SEQ_LATE, Shard,
 };
 use tollbook_ledger::{
     Attempt, End, Leg, LegReceipt, Limit, Measure, Met, Micros, ReleaseWhy, ReservationId,
@@ -443,7 +443,7 @@ impl Vouchers {
         };
         // A lost tail is seconds long: the book has it, and may have forgotten by now that it ended.
         let now = self.time.now();
-        if epoch.cause == EpochCause::Tail && now.saturating_sub(end.taken) > SETTLE_AGE_MAX {
+        if epoch.cause == EpochCause::Tail && now.saturating_sub(end.taken) > RESTORED_ONCE {
             return Told::Nothing;
         }
         // A correction whose first entry is in the sums already: what it adds alone is missing in them.

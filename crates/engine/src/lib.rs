@@ -18,7 +18,7 @@ use std::pin::Pin;
 pub use error::{Applied, EngineError, ErrorKind, Loss};
 pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED, Source};
 pub use lost::LostShards;
-pub use recovery::{PeriodSum, Recovery, ShardState};
+pub use recovery::{PeriodSum, RESTORED_ONCE, Recovery, ShardState};
 pub use survey::{Learned, LiveHold, LiveLeg, Survey};
 pub use tollbook_ledger as ledger;
 use tollbook_ledger::{AccountId, Expired, Leg, Renewed, Settled};

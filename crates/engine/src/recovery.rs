@@ -10,6 +10,9 @@ use tollbook_ledger::{AccountId, Measure, Micros};
 
 use crate::{Answer, Engine, Shard};
 
+/// For so long after a store has taken an end it does not take it as a voucher a second time, whatever its verbs answer.
+pub const RESTORED_ONCE: Micros = 55 * 60 * 1_000_000;
+
 /// What a store says of one shard; asked without any check, so also of one that is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShardState {

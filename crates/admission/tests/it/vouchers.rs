@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollbook_admission::{Admitted, Outcome, Readiness, Refused, Settings, VoucherBounds, shard};
 use tollbook_engine::ledger::End;
 use tollbook_engine::{
-    Engine, ExpireCall, Loss, LostShards, RestoreCall, RestoredState, SEQ_END, SETTLE_AGE_MAX,
+    Engine, ExpireCall, Loss, LostShards, RESTORED_ONCE, RestoreCall, RestoredState, SEQ_END,
 };
 use tollbook_policy::{LimitDraft, Measure, WhenAway};
 use tollbook_store::{
@@ -395,7 +395,7 @@ async fn l08_what_is_in_the_sums_is_not_posted_again_after_a_lost_tail() {
 async fn l08_a_lost_tail_brings_back_no_end_that_is_older() {
     let (world, _, fleet) = start(limits()).await;
     sent(&world).await.ticket.end(&used(10, 5));
-    tokio::time::sleep(Duration::from_micros(SETTLE_AGE_MAX)).await;
+    tokio::time::sleep(Duration::from_micros(RESTORED_ONCE)).await;
     let told = restore(&world, &fleet, epoch(2, EpochCause::Tail, 0)).await;
     assert_eq!(told.ended, 1, "at the bound");
     // It may have been there all the time, and is forgotten no later for that.
@@ -403,7 +403,7 @@ async fn l08_a_lost_tail_brings_back_no_end_that_is_older() {
     assert_eq!(restore(&world, &fleet, epoch(3, EpochCause::Tail, 0)).await, Restored::default());
     // Now the book has it anew.
     assert_eq!(restore(&world, &fleet, epoch(4, EpochCause::All, 0)).await.ended, 1);
-    tokio::time::sleep(Duration::from_micros(SETTLE_AGE_MAX)).await;
+    tokio::time::sleep(Duration::from_micros(RESTORED_ONCE)).await;
     assert_eq!(restore(&world, &fleet, epoch(5, EpochCause::Tail, 0)).await.ended, 1);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(restore(&world, &fleet, epoch(6, EpochCause::Tail, 0)).await, Restored::default());

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollbook_engine::ledger::{Measure, Met, ReservationId};
-use tollbook_engine::{Claim, Engine, EngineError, ErrorKind, ReserveCall, SettleCall, Shard, Verdict};
+use tollbook_engine::{
+    Claim, Engine, EngineError, ErrorKind, RESTORED_ONCE, ReserveCall, SettleCall, Shard, Verdict,
+};
 use tollbook_engine_redis::{Link, Options, RedisEngine};
 use tollbook_engine_suite::legs::{L, R, SHARD, account, call, daily, lifetime, slots, tpm};
 use tollbook_engine_suite::wait;
@@ -228,6 +230,7 @@ fn b204_what_calls_leave_behind_has_a_time_to_live() {
             assert_eq!(lives, -1, "{key}");
         } else {
             assert!(lives > 0, "{key} stays for ever");
+            assert!(u64::try_from(lives).unwrap() * 1_000 > RESTORED_ONCE, "{key} might be restored twice");
             left_behind += 1;
         }
     }

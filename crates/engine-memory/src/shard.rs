@@ -411,7 +411,7 @@ impl ShardState {
             .into_iter()
             .map(|drift| (drift.account, drift.period, drift.held, drift.sum, u64::from(drift.version)))
             .collect();
-        Drift { differences, next }
+        Drift { differences, unconfirmed: 0, next }
     }
 
     /// Sets `held` as no verb would; logged, so that it is there again after a restart.

@@ -18,7 +18,7 @@ use tollbook_engine::{
     Repair, Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Survey, Verdict,
 };
 
-use crate::keys::{self, ACCOUNT_BYTES, Keys};
+use crate::keys::{self, Keys};
 use crate::link::{Kind, Link, LinkError, Script};
 use crate::number::double;
 use crate::pack::{self, MEASURES, Raw, exact, packed};
@@ -342,7 +342,7 @@ impl RedisEngine {
     }
 
     /// Epoch and time beside what was read without a script.
-    async fn stamped<T>(&self, shard: Shard, value: T) -> Result<Reply<T>, EngineError> {
+    pub(crate) async fn stamped<T>(&self, shard: Shard, value: T) -> Result<Reply<T>, EngineError> {
         let nothing: [u8; 0] = [];
         let said = self.call(&self.scripts.balances, &self.keys(shard), vec![packed(&nothing)]).await?;
         Ok(Reply { epoch: said.epoch, now: said.now, value })
@@ -388,64 +388,6 @@ impl RedisEngine {
     async fn takes_call(&self, shard: Shard) -> Result<Reply<()>, EngineError> {
         self.command("SET", &self.keys(shard).own("takes"), &[b"1", b"PX", b"1000"]).await?;
         self.stamped(shard, ()).await
-    }
-
-    /// One step of the drift check: the accounts among so many fields of the book, where the last step ended.
-    async fn drift_call(&self, shard: Shard, cursor: u64, most: usize) -> Result<Reply<Drift>, EngineError> {
-        let (from, most) = (cursor.to_string(), most.to_string());
-        let (book, args) = (self.keys(shard).own("b"), [from.as_bytes(), b"COUNT", most.as_bytes()]);
-        let mut scanned = Items::of(self.command("HSCAN", &book, &args).await?)?;
-        let next: u64 = scanned.text()?.parse().map_err(|_| Odd("cursor"))?;
-        let mut fields = scanned.items()?;
-        let mut accounts = Vec::new();
-        while !fields.is_empty() {
-            let (field, _) = (fields.bytes()?, fields.bytes()?);
-            accounts.extend(keys::account_of(&field).filter(|_| field.len() == ACCOUNT_BYTES));
-        }
-        let next = (next != 0).then_some(next);
-        let found = self.check(shard, &accounts).await?;
-        Ok(Reply { epoch: found.epoch, now: found.now, value: Drift { differences: found.value, next } })
-    }
-
-    /// Which of some accounts are not the sums of their live holds.
-    async fn check(
-        &self,
-        shard: Shard,
-        accounts: &[AccountId],
-    ) -> Result<Reply<Vec<Difference>>, EngineError> {
-        if accounts.is_empty() {
-            return self.stamped(shard, Vec::new()).await;
-        }
-        let names: Vec<_> = accounts.iter().map(pack::account).collect();
-        for _ in 0..CHECKS_MAX {
-            let mut keys = self.keys(shard);
-            let live = self.command("ZRANGE", &keys.own("due"), &[b"0", b"-1"]).await?;
-            for member in Items::of(Value::Array(vec![live]))?.each(Items::bytes)? {
-                let due = reply::due(&member, shard)?;
-                if accounts.iter().any(|account| due.subjects.contains(&account.subject)) {
-                    keys = keys.reservation(due.claim.id, due.claim.attempt);
-                }
-            }
-            let said = self.call(&self.scripts.check, &keys, vec![packed(&names)]).await?;
-            let mut items = Items::of(said.value)?;
-            if items.text()? == "checked" {
-                let found = items.each(difference)?;
-                return Ok(Reply { epoch: said.epoch, now: said.now, value: found });
-            }
-        }
-        Err(EngineError::not_applied(ErrorKind::Away("too much changes to be checked".to_owned())))
-    }
-
-    async fn repair_call(&self, call: &Repair) -> Result<Reply<bool>, EngineError> {
-        let drift = self.check(call.shard, &[call.account]).await?.value;
-        let wanted = (call.account, call.period, call.version);
-        let seen = drift
-            .into_iter()
-            .find(|(account, period, _, _, version)| (*account, *period, *version) == wanted);
-        let Some((.., sum, version)) = seen else { return self.stamped(call.shard, false).await };
-        let args = packed(&(pack::account(&call.account), call.period, version, sum));
-        let said = self.call(&self.scripts.repair, &self.keys(call.shard), vec![args]).await?;
-        Ok(Reply { epoch: said.epoch, now: said.now, value: matches!(said.value, Value::Int(1)) })
     }
 
     /// Forgets what no rule needs any more, of some accounts and estimators of one shard; how
@@ -510,21 +452,10 @@ impl RedisEngine {
     }
 }
 
-/// How often a check begins anew when calls came in between.
-const CHECKS_MAX: usize = 5;
 /// Fields of the book looked at in one step of tidying.
 const TIDIED_AT_ONCE: usize = 96;
 /// Bytes of an estimator's id.
 const ESTIMATOR_BYTES: usize = 8;
-
-/// Account, period, held, sum, version.
-type Difference = (AccountId, u64, i64, i64, u64);
-
-fn difference(items: &mut Items) -> Result<Difference, Odd> {
-    let mut items = items.items()?;
-    let account = reply::account(&mut items)?;
-    Ok((account, items.number()?, items.signed()?, items.signed()?, items.number()?))
-}
 
 pub(crate) fn member(reserve: &Reserve) -> Vec<u8> {
     keys::member(reserve.id, reserve.attempt, reserve.legs.iter().map(|leg| &leg.account))

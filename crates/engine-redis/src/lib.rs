@@ -6,6 +6,7 @@
 //! have been applied. After *unknown* the caller repeats with the same id.
 
 mod doctor;
+mod drift;
 mod engine;
 mod inspect;
 mod journal;

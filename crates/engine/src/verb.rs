@@ -228,6 +228,8 @@ pub enum Inspection {
 pub struct Drift {
     /// Accounts whose held is not the sum of their live holds: (account, period, held, sum, version).
     pub differences: Vec<(AccountId, u64, i64, i64, u64)>,
+    /// Accounts that could not be compared: too much of them is live at once, or changes too fast.
+    pub unconfirmed: u64,
     /// Where to go on; `None` at the end.
     pub next: Option<u64>,
 }

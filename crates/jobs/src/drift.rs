@@ -17,7 +17,7 @@ pub const DRIFT_EVERY: Duration = Duration::from_mins(1);
 /// Reservations or accounts looked at by one verb, so that no other verb waits long.
 const BATCH: usize = 256;
 /// Most steps of one shard's check: more than a shard has accounts for.
-const STEPS_MAX: usize = 1_000_000;
+const STEPS_MAX: usize = 100_000;
 /// Differences that get a log line in one check.
 const LINES_MAX: u64 = 8;
 
@@ -31,6 +31,8 @@ pub struct Drift {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DriftFound {
     pub differences: u64,
+    /// Accounts that could not be compared.
+    pub unconfirmed: u64,
 }
 
 impl Drift {
@@ -47,7 +49,11 @@ impl Drift {
             }
         }
         self.metrics.engine_drift.set((), found.differences);
+        self.metrics.engine_drift_unconfirmed.set((), found.unconfirmed);
         self.metrics.engine_alarms.add((Alarm::Drift,), found.differences);
+        if found.unconfirmed > 0 {
+            tracing::warn!(accounts = found.unconfirmed, "too much is live of some accounts to be compared");
+        }
         failed.map_or(Ok(found), |error| Err(error.into()))
     }
 
@@ -60,6 +66,7 @@ impl Drift {
                 Err(EngineError { kind: ErrorKind::Lost(_), .. }) => return Ok(()),
                 Err(error) => return Err(error),
             };
+            found.unconfirmed += batch.unconfirmed;
             for difference in batch.differences {
                 found.differences += 1;
                 if found.differences <= LINES_MAX {
@@ -80,7 +87,11 @@ impl Drift {
     pub async fn run(&self, mut stop: watch::Receiver<bool>) {
         let mut pace = Pace::new(Job::Drift, DRIFT_EVERY);
         while !pause(DRIFT_EVERY, &mut stop).await {
-            let result = self.once().await;
+            // Nothing is written, so nothing is left half done.
+            let result = tokio::select! {
+                result = self.once() => result,
+                _ = stop.wait_for(|stop| *stop) => break,
+            };
             pace.after(result.as_ref().map(|_| ()), &self.metrics);
         }
     }

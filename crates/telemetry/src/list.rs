@@ -167,6 +167,7 @@ metrics! {
     Counts engine_log_records() "Records written to the log";
     Counts engine_expired() "Reservations ended by expiry";
     Gauges engine_drift() "Accounts whose held differed from the sum of their holds at the last check";
+    Gauges engine_drift_unconfirmed() "Accounts that the last check could not compare: too much of them was live or changed";
 
     // the journal
     Gauges journal_pending() "Ended calls that wait in the engine for the store";

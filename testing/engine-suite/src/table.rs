@@ -210,6 +210,7 @@ pub fn no_drift(harness: &dyn Harness, context: &str) {
         while let Some(at) = cursor {
             let drift = wait(harness.engine().drift(shard, at, 64)).expect("drift answers").value;
             assert_eq!(drift.differences, [], "{context}: held is not the sum of live holds");
+            assert_eq!(drift.unconfirmed, 0, "{context}: all can be compared");
             cursor = drift.next;
         }
     }

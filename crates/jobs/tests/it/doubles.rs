@@ -149,7 +149,7 @@ impl Engine for Scripted {
         self.checks.fetch_add(1, Ordering::SeqCst);
         let at = usize::try_from(cursor).unwrap();
         let batch = self.drift.lock().unwrap().get(at).cloned();
-        self.reply(shard, batch.unwrap_or(Drift { differences: Vec::new(), next: None }))
+        self.reply(shard, batch.unwrap_or(Drift { differences: Vec::new(), unconfirmed: 0, next: None }))
     }
 
     fn journal_read(&self, shard: Shard, after: Cursor, max: usize) -> Verb<'_, Vec<JournalRecord>> {

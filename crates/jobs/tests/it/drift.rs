@@ -31,13 +31,13 @@ async fn l10_held_is_the_sum_of_live_holds() {
 async fn l10_a_difference_in_any_batch_is_an_alarm() {
     let engine = Arc::new(Scripted::with_shards(&[4]));
     *engine.drift.lock().unwrap() = vec![
-        Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], next: Some(1) },
-        Batch { differences: Vec::new(), next: Some(2) },
-        Batch { differences: vec![(requests(), 100, -1, 0, 9)], next: None },
+        Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], unconfirmed: 0, next: Some(1) },
+        Batch { differences: Vec::new(), unconfirmed: 0, next: Some(2) },
+        Batch { differences: vec![(requests(), 100, -1, 0, 9)], unconfirmed: 0, next: None },
     ];
     let metrics = Arc::new(Metrics::new());
     let drift = Drift::new(engine.clone(), metrics.clone());
-    assert_eq!(drift.once().await, Ok(DriftFound { differences: 2 }));
+    assert_eq!(drift.once().await, Ok(DriftFound { differences: 2, unconfirmed: 0 }));
     assert_eq!((metrics.engine_drift.get(()), metrics.engine_alarms.get((Alarm::Drift,))), (2, 2));
     // Gone at the next check: the gauge falls, the alarm stays.
     engine.drift.lock().unwrap().clear();
@@ -48,7 +48,7 @@ async fn l10_a_difference_in_any_batch_is_an_alarm() {
 #[tokio::test]
 async fn a_cursor_that_stands_still_ends_the_check() {
     let engine = Arc::new(Scripted::with_shards(&[4]));
-    *engine.drift.lock().unwrap() = vec![Batch { differences: Vec::new(), next: Some(0) }];
+    *engine.drift.lock().unwrap() = vec![Batch { differences: Vec::new(), unconfirmed: 0, next: Some(0) }];
     let drift = Drift::new(engine.clone(), Arc::new(Metrics::new()));
     assert_eq!(drift.once().await, Ok(DriftFound::default()));
     assert_eq!(engine.checks.load(Ordering::SeqCst), 1);
@@ -59,12 +59,12 @@ async fn a_cursor_that_stands_still_ends_the_check() {
 async fn l10_a_cursor_may_fall() {
     let engine = Arc::new(Scripted::with_shards(&[4]));
     *engine.drift.lock().unwrap() = vec![
-        Batch { differences: Vec::new(), next: Some(2) },
-        Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], next: None },
-        Batch { differences: Vec::new(), next: Some(1) },
+        Batch { differences: Vec::new(), unconfirmed: 1, next: Some(2) },
+        Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], unconfirmed: 0, next: None },
+        Batch { differences: Vec::new(), unconfirmed: 2, next: Some(1) },
     ];
     let drift = Drift::new(engine.clone(), Arc::new(Metrics::new()));
-    assert_eq!(drift.once().await, Ok(DriftFound { differences: 1 }));
+    assert_eq!(drift.once().await, Ok(DriftFound { differences: 1, unconfirmed: 3 }));
 }
 
 /// One shard is away: the others are checked, and it is told.
@@ -72,7 +72,8 @@ async fn l10_a_cursor_may_fall() {
 async fn l10_a_shard_that_fails_keeps_no_other_from_being_checked() {
     let engine = Arc::new(Scripted::with_shards(&[4, 5]));
     engine.away.lock().unwrap().push(4);
-    *engine.drift.lock().unwrap() = vec![Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], next: None }];
+    *engine.drift.lock().unwrap() =
+        vec![Batch { differences: vec![(llm_tokens(), 0, 7, 5, 1)], unconfirmed: 0, next: None }];
     let metrics = Arc::new(Metrics::new());
     assert!(Drift::new(engine.clone(), metrics.clone()).once().await.is_err());
     assert_eq!((metrics.engine_drift.get(()), metrics.engine_alarms.get((Alarm::Drift,))), (1, 1));
@@ -83,8 +84,8 @@ async fn l10_a_shard_that_fails_keeps_no_other_from_being_checked() {
 async fn l10_a_check_in_circles_is_an_error() {
     let engine = Arc::new(Scripted::with_shards(&[4]));
     *engine.drift.lock().unwrap() = vec![
-        Batch { differences: Vec::new(), next: Some(1) },
-        Batch { differences: Vec::new(), next: Some(0) },
+        Batch { differences: Vec::new(), unconfirmed: 0, next: Some(1) },
+        Batch { differences: Vec::new(), unconfirmed: 0, next: Some(0) },
     ];
     let drift = Drift::new(engine.clone(), Arc::new(Metrics::new()));
     assert!(drift.once().await.is_err());

@@ -360,7 +360,7 @@ impl Vouchers {
             for (voucher, places) in batch.iter().zip(places.chunks(2)) {
                 let places = (places.first().copied().flatten(), places.last().copied().flatten());
                 match self.told(voucher, epoch, places, sent) {
-                    Told::Restore(state) => calls.push((voucher, self.call(voucher, state))),
+                    Told::Restore(state) => calls.push((voucher.clone(), self.call(voucher, state))),
                     Told::Nothing => {}
                     Told::Again => again.extend(self.again(voucher)),
                 }
@@ -374,7 +374,7 @@ impl Vouchers {
     async fn send(
         &self,
         cause: EpochCause,
-        calls: Vec<(&Voucher, RestoreCall)>,
+        calls: Vec<(Voucher, RestoreCall)>,
         restored: &mut Restored,
         again: &mut Vec<Posting>,
     ) -> Result<(), VoucherError> {
@@ -396,7 +396,7 @@ impl Vouchers {
                 }
                 Err(error) if is_for_good(&error) => {
                     tracing::error!(%error, ?claim, "the book does not take a voucher");
-                    match self.again(voucher) {
+                    match self.again(&voucher) {
                         Some(posting) => again.push(posting),
                         None => self.forget(claim),
                     }

@@ -20,6 +20,12 @@ const CLOCK_FAR: Duration = Duration::from_secs(2);
 const PINGS: usize = 20;
 const SLOW: Duration = Duration::from_millis(5);
 
+/// What a user lacks that may not ask.
+const INFO: &str =
+    "the user needs INFO: by its run_id a gateway sees that the server is another one, or has started again";
+const CLUSTER: &str = "the user needs CLUSTER SLOTS and CLUSTER INFO: without a map no call finds its node";
+const ROLE: &str = "the user needs ROLE: by it a gateway sees that the server which the sentinels name is the primary already";
+
 /// What the verbs use: a hash, a sorted set, a stream, a key with a time to live, MessagePack, time.
 const PROBE: &str = "
 local key = KEYS[1]
@@ -59,29 +65,34 @@ pub struct Finding {
 impl RedisEngine {
     /// Looks at all servers of the book; `here` is the time on this machine, since 1970.
     pub async fn examine(&self, here: Duration) -> Vec<Finding> {
-        let mut found = self.everywhere(redis::cmd("INFO").arg("everything"), server).await;
+        let mut found = self.everywhere(redis::cmd("INFO").arg("everything"), INFO, server).await;
         if self.link().is_cluster() {
-            found.extend(self.everywhere(redis::cmd("CLUSTER").arg("INFO"), slots).await);
+            found.extend(self.everywhere(redis::cmd("CLUSTER").arg("INFO"), CLUSTER, slots).await);
+        }
+        if self.link().asks_role() {
+            found.extend(self.everywhere(&redis::cmd("ROLE"), ROLE, |_, _| Vec::new()).await);
         }
         found.push(self.probe(here).await);
         found.push(self.latency().await);
         found
     }
 
-    /// What every node says of itself.
-    async fn everywhere(&self, command: &Cmd, read: fn(&str, &Value) -> Vec<Finding>) -> Vec<Finding> {
+    /// What every node says of itself; `needed` is the advice where the user may not ask.
+    async fn everywhere(
+        &self,
+        command: &Cmd,
+        needed: &str,
+        read: fn(&str, &Value) -> Vec<Finding>,
+    ) -> Vec<Finding> {
         let nodes = match self.link().everywhere(command).await {
             Ok(nodes) => nodes,
             Err(error) => return vec![away(String::new(), &error)],
         };
         let of = |(node, answer): (String, Result<Value, LinkError>)| match answer {
             Ok(told) => read(&node, &told),
-            Err(error) if error.message.starts_with("NOPERM") => vec![bad(
-                node,
-                "permissions",
-                &error.to_string(),
-                "the user needs INFO: by its run_id a gateway sees that the server is another one, or has started again",
-            )],
+            Err(error) if error.message.starts_with("NOPERM") => {
+                vec![bad(node, "permissions", &error.to_string(), needed)]
+            }
             Err(error) => vec![away(node, &error)],
         };
         nodes.into_iter().flat_map(of).collect()

@@ -126,6 +126,11 @@ impl Link {
         matches!(self.servers, Servers::Cluster(_))
     }
 
+    /// Who is named as primary is asked whether it is one.
+    pub(crate) fn asks_role(&self) -> bool {
+        matches!(&self.servers, Servers::One(node) if node.is_named_by_sentinels())
+    }
+
     fn until(&self) -> Instant {
         Instant::now() + self.deadline
     }

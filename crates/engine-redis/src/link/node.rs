@@ -140,6 +140,10 @@ impl Node {
         }
     }
 
+    pub(super) fn is_named_by_sentinels(&self) -> bool {
+        matches!(self.source, Source::Sentinels(_))
+    }
+
     /// An address that the node told; without a host it is the node's own.
     pub(super) fn near(&self, host: String, port: u16) -> Address {
         match &self.source {

@@ -15,7 +15,7 @@ use tollbook_engine::{
 use tollbook_engine_redis::{Link, Options, RedisEngine};
 use tollbook_engine_suite::legs::{L, R, SHARD, account, call, daily, lifetime, slots, tpm};
 use tollbook_engine_suite::wait;
-use tollbook_redis_world::{Cluster, Plan, wait_for};
+use tollbook_redis_world::{Cluster, Plan, SERVICE, Sentinels, wait_for};
 
 /// A machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ struct Book {
     engine: RedisEngine,
     prefix: &'static str,
     /// Its tasks keep the connections.
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Book {
@@ -35,7 +35,7 @@ impl Book {
         let options = Options { deadline: LIMIT, ..Options::parse(url).unwrap() };
         let engine = RedisEngine::new(Link::open(&options).unwrap(), prefix);
         drop(inside);
-        Self { engine, prefix, _runtime: runtime }
+        Self { engine, prefix, runtime: runtime }
     }
 
     fn answers(self) -> Self {
@@ -270,7 +270,7 @@ fn b205_scripts_make_no_names_of_keys() {
 fn b207_a_user_with_few_rights_keeps_a_book_in_its_own_place() {
     let server = Plan::redis()
         .user("admin", "secret")
-        .line("user app on >p4ss ~gw:* +@all -@admin -@dangerous +info")
+        .line("user app on >p4ss ~gw:* +@all -@admin -@dangerous +info +role +cluster|slots +cluster|info")
         .start();
     let url = format!("redis://app:p4ss@{}/2", server.addr());
     let book = Book::at(&url, "gw").answers();
@@ -292,4 +292,23 @@ fn b207_a_user_with_few_rights_keeps_a_book_in_its_own_place() {
         error.contains("refuses this user").then_some(error)
     });
     assert!(refused.is_some_and(|error| !error.contains("p4ss")));
+}
+
+/// A right that is missing is told by the doctor, not only where it hurts: in the middle of a failover.
+#[test]
+fn b207_the_doctor_misses_the_right_to_ask_for_a_role() {
+    let user =
+        |name: &str, more: &str| format!("user {name} on >p4ss ~tb:* +@all -@admin -@dangerous +info{more}");
+    let plan = Plan::redis().line(&user("few", "")).line(&user("enough", " +role"));
+    let all = Sentinels::of(&plan);
+    let hosts: Vec<_> = all.sentinels().iter().map(|sentinel| sentinel.addr().to_string()).collect();
+    let advice = |name: &str| {
+        let url = format!("redis+sentinel://{name}:p4ss@{}/{SERVICE}", hosts.join(","));
+        let book = Book::at(&url, "tb").answers();
+        let found = book.runtime.block_on(book.engine.examine(Duration::ZERO));
+        let lacks = found.into_iter().filter(|one| one.what == "permissions");
+        lacks.map(|one| one.advice).collect::<Vec<_>>()
+    };
+    assert_eq!(advice("enough"), Vec::<String>::new());
+    assert!(matches!(advice("few").as_slice(), [one] if one.contains("ROLE")), "{:?}", advice("few"));
 }

@@ -35,7 +35,7 @@ impl Book {
         let options = Options { deadline: LIMIT, ..Options::parse(url).unwrap() };
         let engine = RedisEngine::new(Link::open(&options).unwrap(), prefix);
         drop(inside);
-        Self { engine, prefix, runtime: runtime }
+        Self { engine, prefix, runtime }
     }
 
     fn answers(self) -> Self {

@@ -97,6 +97,11 @@ impl RedisEngine {
         Keys::of(&self.prefix, shard)
     }
 
+    /// The key of the whole book: who keeps it.
+    pub(crate) fn owner_key(&self) -> Vec<u8> {
+        format!("{}:owner", self.prefix).into_bytes()
+    }
+
     pub(crate) async fn call(
         &self,
         script: &Script,

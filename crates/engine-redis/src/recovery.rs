@@ -181,6 +181,28 @@ impl RedisEngine {
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
+    /// Whose book it is, if anybody's.
+    pub async fn owner(&self) -> Result<Option<u64>, EngineError> {
+        match self.command("GET", &self.owner_key(), &[]).await? {
+            Value::Nil => Ok(None),
+            told => {
+                let text = Items::of(Value::Array(vec![told]))?.text()?;
+                Ok(Some(u64::from_str_radix(&text, 16).map_err(|_| Odd("owner"))?))
+            }
+        }
+    }
+
+    async fn belongs_call(&self, fleet: u64) -> Result<Reply<bool>, EngineError> {
+        let mut owner = self.owner().await?;
+        if owner.is_none() {
+            let id = format!("{fleet:016x}");
+            self.command("SET", &self.owner_key(), &[id.as_bytes(), b"NX"]).await?;
+            owner = self.owner().await?;
+        }
+        // It is no shard's answer.
+        Ok(Reply { epoch: 0, now: 0, value: owner == Some(fleet) })
+    }
+
     async fn begin_call(
         &self,
         shard: Shard,
@@ -303,6 +325,10 @@ impl Recovery for RedisEngine {
 
     fn epoch(&self, shard: Shard) -> u64 {
         self.epochs.as_ref().map_or(0, |epochs| epochs.newest(shard))
+    }
+
+    fn belongs(&self, fleet: u64) -> Answer<'_, bool> {
+        self.on(self.belongs_call(fleet))
     }
 
     fn state(&self, shard: Shard) -> Answer<'_, ShardState> {

@@ -43,6 +43,9 @@ pub trait Recovery: Engine {
     fn expect(&self, shard: Shard, epoch: u64);
     /// The newest epoch that this gateway carries or was told by an answer; 0: none.
     fn epoch(&self, shard: Shard) -> u64;
+    /// The book is that of the gateways of this `fleet` from now on, unless it is another's already: then false. Two that
+    /// count epochs apart would each take what the other opened for lost.
+    fn belongs(&self, fleet: u64) -> Answer<'_, bool>;
     /// What the store says of the shard.
     fn state(&self, shard: Shard) -> Answer<'_, ShardState>;
     /// Begins a rebuild: the shard belongs to `epoch` and to the server that answers, and is closed to every verb but

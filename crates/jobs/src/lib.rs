@@ -32,4 +32,8 @@ pub enum JobError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(
+        "the shared book is kept by gateways with another journal's file; all gateways of a book need the same one"
+    )]
+    Foreign,
 }

@@ -150,7 +150,7 @@ impl Running {
         let books =
             Books::open((&setup.data_dir, &setup.journal), &setup.book, setup.snapshot, &metrics).await?;
         let Books { book, store, snapshot, openings } = books;
-        let losable = recovery::losable(&book, &store);
+        let losable = recovery::losable(&book, &store).await?;
         let (snapshot, spool) = (Arc::new(snapshot), Some(setup.data_dir.as_path()));
         let door = (snapshot, Arc::clone(&metrics), setup.calls);
         let admission = recovery::door(&book, losable.clone(), door, spool).await?;

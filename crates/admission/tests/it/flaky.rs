@@ -269,6 +269,9 @@ impl Recovery for Flaky {
             Ok(Reply { epoch: value.epoch, now, value })
         })
     }
+    fn belongs(&self, _: u64) -> Answer<'_, bool> {
+        panic!("not a gateway's business")
+    }
     fn begin(&self, _: Shard, _: u64, _: bool, _: ShardState) -> Answer<'_, bool> {
         panic!("not a gateway's business")
     }

@@ -218,6 +218,20 @@ fn a_shard_that_lost_more_since_it_was_judged_is_judged_anew() {
     assert!(begin(false), "a repeat");
 }
 
+/// Who comes first keeps the book; a server that is emptied forgets it.
+#[test]
+fn a_book_is_kept_by_one_fleet() {
+    let world = World::start();
+    let (engine, other) = (world.gateway("tb"), world.gateway("tb"));
+    let ours = |engine: &RedisEngine, fleet| wait(engine.belongs(fleet)).unwrap().value;
+    assert!(ours(&engine, u64::MAX) && ours(&other, u64::MAX));
+    assert!(!ours(&other, 1) && !ours(&engine, 0));
+    assert_eq!(world.server.ask(&["GET", "tb:owner"]).text(), "ffffffffffffffff");
+    assert!(ours(&world.gateway("others"), 1), "another book");
+    world.server.ask(&["FLUSHALL"]);
+    assert!(ours(&other, 1) && !ours(&engine, u64::MAX));
+}
+
 #[test]
 fn a_rebuild_begun_on_a_server_that_is_gone_begins_anew() {
     let mut world = World::start();

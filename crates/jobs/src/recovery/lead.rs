@@ -52,6 +52,7 @@ impl Recover {
         if !self.fleet.lease(row.shard, self.gateway).await? {
             return Ok(false);
         }
+        self.belongs().await?;
         if closes {
             // Most of it, before anything is begun: while SQL takes no entries, no epoch grows.
             self.drained(shard).await?;

@@ -48,6 +48,7 @@ pub(crate) struct Server {
     pub(crate) shards: Mutex<BTreeMap<u8, Kept>>,
     run: AtomicU64,
     pub(crate) now: AtomicU64,
+    pub(crate) owner: Mutex<Option<u64>>,
     /// Everything is lost just before the next rebuild begins.
     pub(crate) loses_at_begin: AtomicBool,
     /// Its server does not answer.
@@ -65,6 +66,7 @@ impl Server {
 
     pub(crate) fn flush(&self) {
         self.shards.lock().unwrap().clear();
+        *self.owner.lock().unwrap() = None;
     }
 
     /// Another process answers, with what was there.
@@ -165,6 +167,10 @@ impl Recovery for Handle {
     }
     fn epoch(&self, _: Shard) -> u64 {
         self.expected.load(Ordering::SeqCst).max(self.told.load(Ordering::SeqCst))
+    }
+    fn belongs(&self, fleet: u64) -> Verb<'_, bool> {
+        let owner = &self.server.owner;
+        self.answer(shard(), |_, _| Ok(*owner.lock().unwrap().get_or_insert(fleet) == fleet))
     }
     fn state(&self, shard: Shard) -> Verb<'_, ShardState> {
         self.answer(shard, |kept, run| {

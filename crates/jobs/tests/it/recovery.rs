@@ -127,7 +127,7 @@ async fn a_restart_that_lost_nothing_changes_nothing() {
 async fn a_leader_that_dies_at_any_step_is_followed_by_another() {
     for loses_all in [true, false] {
         let mut died = 0;
-        for steps in 0..if loses_all { 24 } else { 16 } {
+        for steps in 0..if loses_all { 28 } else { 20 } {
             let mut world = Losing::new().await;
             let (one, two) = (world.gateway(1).await, world.gateway(2).await);
             opened(&world, &[&one, &two]).await;
@@ -242,6 +242,29 @@ async fn what_is_lost_while_a_tail_is_rebuilt_is_judged_anew() {
         mended(&world, &[&two, &one]).await;
         assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (100, EpochCause::All));
     }
+}
+
+/// Two journals' files count epochs apart: whose the book is not leaves it alone, also when it was emptied.
+#[tokio::test]
+async fn gateways_of_another_file_leave_the_book_alone() {
+    let mut world = Losing::new().await;
+    let one = world.gateway(1).await;
+    opened(&world, &[&one]).await;
+    world.ends(&one, 100);
+    let mut other = Losing::new().await;
+    other.server = std::sync::Arc::clone(&world.server);
+    let theirs = other.gateway(2).await;
+    theirs.meets_loss();
+    for _ in 0..3 {
+        let error = theirs.recover.once().await.1.unwrap_err();
+        assert!(matches!(error, tollbook_jobs::JobError::Foreign), "{error}");
+    }
+    assert_eq!((world.server.posted(), world.server.kept().epoch, world.is_open()), (100, 1, true));
+    // Emptied, it is kept by who comes first, and by nobody else.
+    world.server.flush();
+    opened(&world, &[&one]).await;
+    theirs.recover.once().await.1.unwrap_err();
+    assert_eq!((world.server.posted(), world.is_open()), (100, true));
 }
 
 /// What the leader takes to prepare is not the others' time to restore.

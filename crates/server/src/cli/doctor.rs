@@ -1,15 +1,19 @@
-//! `tollbook doctor`: does the server of the shared book do what the book needs?
+//! `tollbook doctor`: does the server of the shared book do what the book needs, and is it these gateways' book?
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use tollbook_engine_redis::{Finding, Health, Link, RedisEngine};
+use tollbook_store::Fleet as _;
+use tollbook_store_sql::SqliteStore;
 
 use super::args::Doctor;
 use super::{Console, Failure, environment};
 use crate::config::{self, Book};
+use crate::recovery::FOREIGN_ADVICE;
 
 pub(super) fn run(args: &Doctor, console: &mut Console<'_>) -> Result<(), Failure> {
     let setup = config::load(&args.config, &environment)?;
@@ -20,7 +24,10 @@ pub(super) fn run(args: &Doctor, console: &mut Console<'_>) -> Result<(), Failur
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = runtime.block_on(async {
         let link = Link::open(options).map_err(|error| anyhow!("engine.redis: {error}"))?;
-        anyhow::Ok(RedisEngine::new(link, options.prefix.clone()).examine(here()).await)
+        let engine = RedisEngine::new(link, options.prefix.clone());
+        let mut found = engine.examine(here()).await;
+        found.extend(owner(&engine, &setup.journal).await);
+        anyhow::Ok(found)
     })?;
     if args.json {
         super::json(
@@ -38,6 +45,34 @@ pub(super) fn run(args: &Doctor, console: &mut Console<'_>) -> Result<(), Failur
         )));
     }
     Ok(())
+}
+
+/// Whether the gateways of this journal's file keep the book, or may begin to. What does not answer is told already.
+async fn owner(engine: &RedisEngine, journal: &Path) -> Option<Finding> {
+    let owner = engine.owner().await.ok()?;
+    let finding = |health, seen: String, advice: &str| {
+        let (node, advice) = (String::new(), advice.to_owned());
+        Some(Finding { node, what: "journal", health, seen, advice })
+    };
+    let Some(owner) = owner else {
+        return finding(Health::Good, "no gateway has kept the book yet".to_owned(), "");
+    };
+    let id = match SqliteStore::open_to_read(journal).await {
+        Ok(store) => store.id().await,
+        Err(error) => Err(error),
+    };
+    let file = journal.display();
+    match id {
+        Ok(id) if id == owner => finding(Health::Good, format!("the book is kept with {file}"), ""),
+        Ok(_) => {
+            finding(Health::Bad, format!("the book is kept with another file than {file}"), FOREIGN_ADVICE)
+        }
+        Err(error) => finding(
+            Health::Bad,
+            format!("the book is kept, and {file} cannot be read: {error}"),
+            FOREIGN_ADVICE,
+        ),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "two wall clocks are compared")]

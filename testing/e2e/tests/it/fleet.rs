@@ -146,6 +146,34 @@ fn l07_the_holds_of_a_dead_gateway_are_freed_by_another() {
     assert_eq!(fleet.ask(1, "t", &chat("again")), 200, "{}", fleet.gateways[1].log());
 }
 
+/// Gateways with two journals' files would count epochs apart, each taking for lost what the other opened.
+#[test]
+fn a_gateway_with_another_journals_file_does_not_start() {
+    let fleet = Fleet::start(1, &[("t".to_owned(), json!([quota("requests", "lifetime", "100")]))]);
+    fleet.mock.set_default(Script::output(3));
+    assert_eq!(fleet.ask(0, "t", &chat("first")), 200);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tollbook.yaml");
+    let with = |journal: &std::path::Path, what: &str| {
+        let config = Config::new(&fleet.mock.url())
+            .simple_tenant("t", &json!([quota("requests", "lifetime", "100")]))
+            .set("/journal", json!(journal))
+            .set("/engine", json!({"redis": {"url": fleet.redis.url(), "fleet_size": 2}}));
+        std::fs::write(&file, config.lines(dir.path())).unwrap();
+        let output = tollbook_e2e::gateway::run(&[what, "-c", &file.to_string_lossy()]);
+        let told = [output.stdout, output.stderr].map(|told| String::from_utf8_lossy(&told).into_owned());
+        (output.status.success(), told.concat())
+    };
+    let other = dir.path().join("other.sqlite");
+    for what in ["doctor", "serve", "doctor"] {
+        let (good, told) = with(&other, what);
+        assert!(!good && told.contains("<prefix>:owner"), "{what}: {told}");
+    }
+    let (good, told) = with(&fleet.shared.path().join("journal.sqlite"), "doctor");
+    assert!(good && told.contains("good  journal"), "{told}");
+    assert_eq!(fleet.ask(0, "t", &chat("second")), 200, "nothing has changed for the first");
+}
+
 #[test]
 fn the_doctor_tells_what_a_server_lacks() {
     let examined = |plan: Plan, user: Option<(&str, &str)>| {

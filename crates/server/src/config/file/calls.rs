@@ -27,8 +27,8 @@ pub struct Calls {
     pub spool_max: Size,
     /// With a shared book: memory for what its store may lose, until the journal has it.
     pub vouchers_max: Size,
-    /// With a shared book: longest a call waits while its part of a lost store is made whole, before it is treated as when the
-    /// book is away (`when_away`).
+    /// With a shared book: longest a call waits while its part of a lost store is made whole. Then, and at once when one has
+    /// waited so in vain, it is treated as when the book is away (`when_away`).
     pub lost_wait: Span,
     /// Texts counted exactly at once, beside the calls; more are estimated.
     pub count_jobs_max: u32,
@@ -59,7 +59,7 @@ impl Default for Calls {
 }
 
 /// When calls stop to wait for the book, until a probe, once a second, is answered well. Every shard of the book has a breaker,
-/// and the whole of it has one.
+/// and the whole of it has one, which opens for failures in a row alone.
 #[derive(Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Breaker {

@@ -1,42 +1,17 @@
 //! A `restore` as bytes, for the spool: what was asked, what was answered, and what became of it.
 //!
-//! Invariants: what is read back is what was written, or nothing; every list is bounded as its verb bounds it. Codes are
+//! Invariants: what is read back is what was written, or nothing; every list is bounded as its verb bounds it. Numbers are
 //! on disk, so none is used again.
 
 use tollbook_engine::{Receipt, ReserveCall, RestoreCall, RestoredState};
+use tollbook_ledger::codes::{ENDS, KINDS, MEASURES, WEIGHTS, code_of, value_of};
 use tollbook_ledger::units::LIMITS_PER_LEG_MAX;
 use tollbook_ledger::{
-    End, Estimator, EstimatorId, EstimatorKind, Hold, LEGS_MAX, Leg, LegReceipt, Limit, LimitId, Measure,
-    OnExpiry, Periods, Profile, Reserve, Shape, Weights,
+    Estimator, EstimatorId, Hold, LEGS_MAX, Leg, LegReceipt, Limit, LimitId, OnExpiry, Periods, Profile,
+    Reserve, Shape,
 };
 
 use crate::bytes::{Reader, put_account, put_bytes, put_claim, put_count, put_u64};
-
-const MEASURES: [(Measure, u8); 6] = [
-    (Measure::Requests, 1),
-    (Measure::Tokens, 2),
-    (Measure::InputTokens, 3),
-    (Measure::OutputTokens, 4),
-    (Measure::Cost, 5),
-    (Measure::Concurrency, 6),
-];
-const WEIGHTS: [(Weights, u8); 3] = [(Weights::Whole, 1), (Weights::Oldest, 2), (Weights::Decay, 3)];
-const KINDS: [(EstimatorKind, u8); 4] = [
-    (EstimatorKind::Ema, 1),
-    (EstimatorKind::RecentMean, 2),
-    (EstimatorKind::P95, 3),
-    (EstimatorKind::Forecast, 4),
-];
-const ENDS: [(End, u8); 5] =
-    [(End::Settled, 1), (End::Released, 2), (End::Expired, 3), (End::Corrected, 4), (End::Rebooked, 5)];
-
-fn code<T: PartialEq>(table: &[(T, u8)], value: &T) -> u8 {
-    table.iter().find(|(known, _)| known == value).map_or(0, |(_, code)| *code)
-}
-
-fn value<T: Copy>(table: &[(T, u8)], code: u8) -> Option<T> {
-    table.iter().find(|(_, known)| *known == code).map(|(value, _)| *value)
-}
 
 pub(crate) fn put(out: &mut Vec<u8>, call: &RestoreCall) {
     let RestoreCall { asked, receipt, age, state } = call;
@@ -47,7 +22,7 @@ pub(crate) fn put(out: &mut Vec<u8>, call: &RestoreCall) {
     match state {
         RestoredState::Held { sent } => out.extend_from_slice(&[1, u8::from(*sent)]),
         RestoredState::Ended { how, posted, landed, age, entry } => {
-            out.extend_from_slice(&[2, code(&ENDS, how), u8::from(posted.is_some())]);
+            out.extend_from_slice(&[2, code_of(&ENDS, *how), u8::from(posted.is_some())]);
             let posted = posted.as_deref().unwrap_or_default();
             put_count(out, posted.len());
             for amount in posted {
@@ -85,7 +60,7 @@ pub(crate) fn take(reader: &mut Reader<'_>) -> Option<RestoreCall> {
 }
 
 fn take_ended(reader: &mut Reader<'_>) -> Option<RestoredState> {
-    let (how, is_posted) = (value(&ENDS, reader.u8()?)?, reader.flag()?);
+    let (how, is_posted) = (value_of(&ENDS, reader.u8()?)?, reader.flag()?);
     let count = reader.count(LEGS_MAX)?;
     let posted: Vec<u64> = (0..count).map(|_| reader.u64()).collect::<Option<_>>()?;
     let (landed, age, is_entry) = (reader.u64()?, reader.u64()?, reader.flag()?);
@@ -110,9 +85,9 @@ fn put_asked(out: &mut Vec<u8>, asked: &ReserveCall) {
 
 fn put_leg(out: &mut Vec<u8>, leg: &Leg) {
     put_account(out, leg.account);
-    out.push(code(&MEASURES, &leg.measure));
+    out.push(code_of(&MEASURES, leg.measure));
     let (kind, small, wide, more) = match leg.shape {
-        Shape::Rate { buckets, width, weights } => (1, buckets, width, code(&WEIGHTS, &weights)),
+        Shape::Rate { buckets, width, weights } => (1, buckets, width, code_of(&WEIGHTS, weights)),
         Shape::Forecast { window, strict } => (2, window, 0, u8::from(strict)),
         Shape::Quota => (3, 0, 0, 0),
         Shape::Concurrency => (4, 0, 0, 0),
@@ -126,7 +101,7 @@ fn put_leg(out: &mut Vec<u8>, leg: &Leg) {
     };
     out.push(kind);
     let (how, learns, own, prior, output) = match leg.estimator {
-        Estimator::Learned { kind, own, prior, first } => (1, code(&KINDS, &kind), own.0, prior.0, first),
+        Estimator::Learned { kind, own, prior, first } => (1, code_of(&KINDS, kind), own.0, prior.0, first),
         Estimator::Capped => (2, 0, 0, 0, 0),
         Estimator::Constant { output } => (3, 0, 0, 0, output),
     };
@@ -147,10 +122,10 @@ fn put_leg(out: &mut Vec<u8>, leg: &Leg) {
 
 fn take_leg(reader: &mut Reader<'_>) -> Option<Leg> {
     let account = reader.account()?;
-    let measure = value(&MEASURES, reader.u8()?)?;
+    let measure = value_of(&MEASURES, reader.u8()?)?;
     let (kind, small, more, wide) = (reader.u8()?, reader.u8()?, reader.u8()?, reader.u64()?);
     let shape = match kind {
-        1 => Shape::Rate { buckets: small, width: wide, weights: value(&WEIGHTS, more)? },
+        1 => Shape::Rate { buckets: small, width: wide, weights: value_of(&WEIGHTS, more)? },
         2 => Shape::Forecast { window: small, strict: more == 1 },
         3 => Shape::Quota,
         4 => Shape::Concurrency,
@@ -168,7 +143,7 @@ fn take_leg(reader: &mut Reader<'_>) -> Option<Leg> {
     let (own, prior, output) = (EstimatorId(reader.u64()?), EstimatorId(reader.u64()?), reader.u64()?);
     let (how, learns, refund_failed) = (reader.u8()?, reader.u8()?, reader.flag()?);
     let estimator = match how {
-        1 => Estimator::Learned { kind: value(&KINDS, learns)?, own, prior, first: output },
+        1 => Estimator::Learned { kind: value_of(&KINDS, learns)?, own, prior, first: output },
         2 => Estimator::Capped,
         3 => Estimator::Constant { output },
         _ => return None,
@@ -235,7 +210,7 @@ fn take_leg_receipt(reader: &mut Reader<'_>) -> Option<LegReceipt> {
 #[cfg(test)]
 pub(crate) mod tests {
     use tollbook_engine::Shard;
-    use tollbook_ledger::{AccountId, ReservationId, SubjectId};
+    use tollbook_ledger::{AccountId, End, EstimatorKind, ReservationId, SubjectId, Weights};
 
     use super::*;
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::future::try_join_all;
 use redis::Value;
 use tokio::runtime::Handle;
+use tollbook_engine::ledger::codes::{MEASURES, value_of};
 use tollbook_engine::ledger::{
     AccountId, Expired, Leg, LegReceipt, Measure, Progress, Receipt as LedgerReceipt, Refusal, ReleaseWhy,
     Renewed, Reserve, Settled, Shape, Weights,
@@ -21,7 +22,7 @@ use tollbook_engine::{
 use crate::keys::{self, Keys};
 use crate::link::{Kind, Link, LinkError, Script};
 use crate::number::double;
-use crate::pack::{self, MEASURES, Raw, exact, packed};
+use crate::pack::{self, Raw, exact, packed};
 use crate::quick::Quick;
 use crate::recovery::{Epochs, Guard};
 use crate::reply::{self, Items, Odd};
@@ -523,7 +524,7 @@ fn balance(mut items: Items, account: AccountId) -> Result<Option<Balance>, Odd>
         return Ok(None);
     }
     let code = items.number()?;
-    let measure = MEASURES.iter().find(|(_, known)| u64::from(*known) == code).map(|(measure, _)| *measure);
+    let measure = u8::try_from(code).ok().and_then(|code| value_of(&MEASURES, code));
     let (kind, p1, p2, p3) = (items.number()?, items.number()?, items.number()?, items.number()?);
     let small = |number| u8::try_from(number).map_err(|_| Odd("shape"));
     let shape = match kind {

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
+use tollbook_engine::ledger::codes::{MEASURES, code_of};
 use tollbook_engine::ledger::{
     AMOUNT_MAX, AccountId, Estimator, EstimatorId, EstimatorKind, Hold, Leg, Limit, Measure, OnExpiry,
     Periods, Shape, Weights,
@@ -134,17 +135,8 @@ fn estimator(estimator: Estimator) -> EstimatorRow {
     }
 }
 
-pub(crate) const MEASURES: [(Measure, u8); 6] = [
-    (Measure::Requests, 1),
-    (Measure::Tokens, 2),
-    (Measure::InputTokens, 3),
-    (Measure::OutputTokens, 4),
-    (Measure::Cost, 5),
-    (Measure::Concurrency, 6),
-];
-
 pub(crate) fn measure(measure: Measure) -> u8 {
-    MEASURES.iter().find(|(known, _)| *known == measure).map_or(0, |(_, code)| *code)
+    code_of(&MEASURES, measure)
 }
 
 /// Kind and three parameters.

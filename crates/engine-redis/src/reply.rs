@@ -1,6 +1,7 @@
 //! Answers of the scripts, read without trust: what is not as expected is damage, never a panic or a guess.
 
 use redis::Value;
+use tollbook_engine::ledger::codes::{ENDS, value_of};
 use tollbook_engine::ledger::{
     AMOUNT_MAX, AccountId, Binding, Denial, DenyKind, End, LegReceipt, LimitId, Met, Micros, Posted, Settled,
     Wait,
@@ -111,14 +112,7 @@ impl Items {
 }
 
 pub(crate) fn end(code: u64) -> Result<End, Odd> {
-    match code {
-        1 => Ok(End::Settled),
-        2 => Ok(End::Released),
-        3 => Ok(End::Expired),
-        4 => Ok(End::Corrected),
-        5 => Ok(End::Rebooked),
-        _ => Err(Odd("end")),
-    }
+    u8::try_from(code).ok().and_then(|code| value_of(&ENDS, code)).ok_or(Odd("end"))
 }
 
 pub(crate) fn account(items: &mut Items) -> Result<AccountId, Odd> {

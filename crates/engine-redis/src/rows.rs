@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::number::{whole, wholes};
-use crate::pack::MEASURES;
+use tollbook_engine::ledger::codes::{MEASURES, value_of};
 
 /// Where `held` stands in what is stored of an account that is no quota.
 #[cfg(feature = "test-clock")]
@@ -22,7 +22,7 @@ pub(crate) fn account(text: &[u8]) -> Option<String> {
     let (shape, rest) = text.split_at_checked(SHAPE_BYTES)?;
     let (&[kind, measure, p1, p3], p2) = shape.split_first_chunk()?;
     let p2 = whole(p2.try_into().ok()?)?;
-    let measure = MEASURES.iter().find(|(_, code)| *code == measure)?.0;
+    let measure = value_of(&MEASURES, measure)?;
     let numbers = wholes(rest)?;
     let (common, own) = numbers.split_at_checked(COMMON.len())?;
     let mut said = match kind {

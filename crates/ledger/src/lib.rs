@@ -7,6 +7,7 @@
 
 pub mod account;
 pub mod book;
+pub mod codes;
 pub mod command;
 pub mod event;
 pub mod id;

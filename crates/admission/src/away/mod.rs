@@ -4,7 +4,8 @@
 //! refused, one with a `local` limit is admitted by a local book within its share of the ceiling, any other one is
 //! admitted and counted. Everyone who asks the book for a call tells here what became of it. Once a second the shards that
 //! failed are probed; the first good answer ends their absence. A shard whose store has lost data is away, but is asked: it
-//! answers at once, and takes calls from the moment when it is whole.
+//! answers at once, and takes calls from the moment when it is whole; for that moment a call waits shortly, if none has
+//! done so in vain.
 //! What was admitted so keeps its whole receipt, and is posted to the book by the settler as it ends.
 
 mod absence;

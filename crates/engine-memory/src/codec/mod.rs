@@ -9,8 +9,8 @@ mod read;
 mod tests;
 mod write;
 
+use tollbook_ledger::codes::{ENDS, KINDS, MEASURES, WEIGHTS, code_of, value_of};
 use tollbook_ledger::event::HeldLeg;
-use tollbook_ledger::{End, EstimatorKind, Measure, Weights};
 
 pub(crate) use read::Arena;
 pub(crate) use write::encode;
@@ -40,23 +40,6 @@ const LIVE_PLANNED: u8 = 39;
 const TOMBSTONE_PLANNED: u8 = 40;
 const ESTIMATE_PLANNED: u8 = 41;
 
-const ENDS: [(End, u8); 5] =
-    [(End::Settled, 1), (End::Released, 2), (End::Expired, 3), (End::Corrected, 4), (End::Rebooked, 5)];
-const MEASURES: [(Measure, u8); 6] = [
-    (Measure::Requests, 1),
-    (Measure::Tokens, 2),
-    (Measure::InputTokens, 3),
-    (Measure::OutputTokens, 4),
-    (Measure::Cost, 5),
-    (Measure::Concurrency, 6),
-];
-const WEIGHTS: [(Weights, u8); 3] = [(Weights::Whole, 1), (Weights::Oldest, 2), (Weights::Decay, 3)];
-const KINDS: [(EstimatorKind, u8); 4] = [
-    (EstimatorKind::Ema, 1),
-    (EstimatorKind::RecentMean, 2),
-    (EstimatorKind::P95, 3),
-    (EstimatorKind::Forecast, 4),
-];
 const RATE: u8 = 1;
 const QUOTA: u8 = 2;
 const CONCURRENCY: u8 = 3;
@@ -98,11 +81,3 @@ const BEFORE_FIRST: HeldLeg = HeldLeg {
     carried: 0,
     hard_ceiling: u64::MAX,
 };
-
-fn code_of<T: PartialEq + Copy>(table: &[(T, u8)], value: T) -> u8 {
-    table.iter().find(|(known, _)| *known == value).map_or(0, |(_, code)| *code)
-}
-
-fn value_of<T: Copy>(table: &[(T, u8)], code: u8) -> Option<T> {
-    table.iter().find(|(_, known)| *known == code).map(|(value, _)| *value)
-}

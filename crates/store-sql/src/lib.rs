@@ -1,4 +1,4 @@
-//! The store on SQL: the journal, the limit history and what a fleet shares, in one SQLite file.
+//! The store on SQL: the journal, the limit history, what operators define and what a fleet shares, in one SQLite file.
 //!
 //! Invariants: rows of the journal are only ever inserted, totals are only added to, both in one transaction; a key that is there
 //! already changes nothing, totals included. Writers begin with the write lock, so none fails half-way for want of it.
@@ -17,6 +17,7 @@ mod full;
 mod history;
 mod journal;
 mod line;
+mod objects;
 mod open;
 mod row;
 mod sql;

@@ -54,6 +54,14 @@ statements!(
     RESTORER_FORGET "restorer_forget",
     RESTORER_REPORT "restorer_report",
     RESTORER_LIST "restorer_list",
+    OBJECT_LIST "object_list",
+    OBJECT_PUT "object_put",
+    OBJECT_DELETE "object_delete",
+    OBJECT_DOCUMENT "object_document",
+    CHANGE_INSERT "change_insert",
+    CHANGE_NEWEST "change_newest",
+    CHANGE_SINCE "change_since",
+    CHANGE_LIST "change_list",
 );
 
 /// Columns of [`ENTRY_INSERT`], in order.
@@ -72,6 +80,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0001_journal.sql"),
     include_str!("../sql/sqlite/migrations/0002_limit_history.sql"),
     include_str!("../sql/sqlite/migrations/0003_fleet.sql"),
+    include_str!("../sql/sqlite/migrations/0004_objects.sql"),
 ];
 
 /// Layouts before this one know no shards.

@@ -1,5 +1,5 @@
-//! The port of the durable store: what calls were charged, how limits were defined over time, and what the gateways of one
-//! shared book tell each other.
+//! The port of the durable store: what calls were charged, how limits were defined over time, what operators define, and
+//! what the gateways of one shared book tell each other.
 //!
 //! Invariants: the journal is insert-only and unique by [`EntryKey`]; a repeat changes nothing; a mistake gets an entry
 //! that corrects it, and the sum of a call's entries is the call. Amounts are integers (L13).
@@ -17,6 +17,7 @@ mod fleet;
 mod history;
 mod journal;
 mod money;
+mod objects;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -38,6 +39,10 @@ pub use journal::{
     TotalsQuery, UsageQuery, UsageSum,
 };
 pub use money::nano_text;
+pub use objects::{
+    CHANGES_MAX, Change, ChangesQuery, DOCUMENT_MAX, EDITS_MAX, Edit, Object, ObjectKind, ObjectName,
+    ObjectStore, Objects,
+};
 
 /// A question to the store under way.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;

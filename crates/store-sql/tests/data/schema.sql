@@ -40,6 +40,19 @@ SELECT
     posted
 FROM entry;
 
+CREATE TABLE change (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    who TEXT NOT NULL,
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 5),
+    tenant TEXT NOT NULL,
+    project TEXT NOT NULL,
+    id TEXT NOT NULL,
+    -- Documents; no value where the object was not there, or is there no more.
+    before TEXT,
+    after TEXT
+) STRICT;
+
 CREATE TABLE entry (
     place INTEGER PRIMARY KEY,
     reservation BLOB NOT NULL CHECK (length(reservation) = 16),
@@ -78,6 +91,19 @@ CREATE TABLE limit_history (
     digest BLOB NOT NULL CHECK (length(digest) = 32),
     definition TEXT NOT NULL,
     PRIMARY KEY (limit_name, version)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE object (
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 5),
+    tenant TEXT NOT NULL,
+    project TEXT NOT NULL,
+    id TEXT NOT NULL,
+    -- The change that wrote it.
+    version INTEGER NOT NULL,
+    document TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    changed_at INTEGER NOT NULL,
+    PRIMARY KEY (kind, tenant, project, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE posted (
@@ -123,6 +149,8 @@ CREATE TABLE shard_lease (
     until INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE sqlite_sequence(name,seq);
+
 CREATE TABLE total (
     day INTEGER NOT NULL,
     side INTEGER NOT NULL,
@@ -144,6 +172,8 @@ CREATE TABLE total (
     cost_nano INTEGER NOT NULL,
     PRIMARY KEY (day, side, tenant, pool, model)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX change_by_tenant ON change (tenant, number);
 
 CREATE INDEX entry_by_end ON entry (ended_at);
 

@@ -105,15 +105,7 @@ async fn the_view_tells_what_the_entries_say() {
 async fn a_fresh_schema_is_the_released_one() {
     let (dir, store) = store().await;
     store.close().await;
-    let options = SqliteConnectOptions::new().filename(dir.path().join("store.db"));
-    let mut raw = options.connect().await.unwrap();
-    let statements: Vec<String> =
-        sqlx::query_scalar("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type DESC, name")
-            .fetch_all(&mut raw)
-            .await
-            .unwrap();
-    raw.close().await.unwrap();
-    let schema = statements.join(";\n\n") + ";\n";
+    let schema = schema(&dir.path().join("store.db")).await;
     let released = include_str!("../data/schema.sql");
     assert!(schema == released, "the schema differs from tests/data/schema.sql:\n{schema}");
 }
@@ -127,6 +119,20 @@ async fn a_file_of_the_first_layout_is_brought_up_to_date() {
     let store = SqliteStore::open(&path).await.unwrap();
     store.append(&[call(1)]).await.unwrap();
     assert!(tollbook_store::LimitHistory::limit_rows(&store).await.unwrap().is_empty());
+    store.close().await;
+    assert!(schema(&path).await == include_str!("../data/schema.sql"), "it is not that of a fresh file");
+}
+
+/// Everything that a file is made of.
+async fn schema(path: &std::path::Path) -> String {
+    let mut raw = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+    let statements: Vec<String> =
+        sqlx::query_scalar("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type DESC, name")
+            .fetch_all(&mut raw)
+            .await
+            .unwrap();
+    raw.close().await.unwrap();
+    statements.join(";\n\n") + ";\n"
 }
 
 #[tokio::test]

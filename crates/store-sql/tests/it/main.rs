@@ -8,6 +8,7 @@ mod fleet;
 mod history;
 mod journal;
 mod make;
+mod objects;
 mod order;
 mod sums;
 mod together;

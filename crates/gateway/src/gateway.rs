@@ -78,6 +78,11 @@ impl Gateway {
         Ok(Prepared(Arc::new(self.plane.load().after(config, snapshot)?)))
     }
 
+    /// The same settings with another snapshot; nothing of it can fail.
+    pub fn prepare_snapshot(&self, snapshot: Arc<Snapshot>) -> Prepared {
+        Prepared(Arc::new(self.plane.load().with(snapshot)))
+    }
+
     /// Puts another configuration in force, for admission too. Calls whose body is there end on the one they began with.
     pub fn replace(&self, prepared: Prepared) {
         // First, because a call must find its names among the metrics.

@@ -63,6 +63,18 @@ impl Plane {
         Self::build(config, snapshot, counted, self.front.tls.as_ref(), &self.upstreams)
     }
 
+    /// The same one for other keys and limits.
+    pub(crate) fn with(&self, snapshot: Arc<Snapshot>) -> Self {
+        Self {
+            config: self.config.clone(),
+            snapshot,
+            intake: self.intake.clone(),
+            answers: self.answers.clone(),
+            front: Arc::clone(&self.front),
+            upstreams: self.upstreams.clone(),
+        }
+    }
+
     fn build(
         config: Config,
         snapshot: Arc<Snapshot>,

@@ -13,6 +13,7 @@ pub mod inspect;
 pub mod key;
 pub mod live;
 mod observe;
+pub mod office;
 mod recovery;
 pub mod reload;
 pub mod report;

@@ -1,4 +1,4 @@
-//! Puts another configuration in force while calls run.
+//! Puts another configuration in force while calls run: a file's, or the same with other objects of the store.
 //!
 //! All or nothing: everything that can fail comes before the first thing that changes, and the change itself is one swap.
 //! A call keeps the generation it was decided under; what is new holds for the next one.
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use tokio::sync::watch;
 use tollbook_admission::{Admission, Settings, Snapshot};
-use tollbook_gateway::Gateway;
+use tollbook_gateway::{Gateway, Prepared};
 use tollbook_jobs::{Opening, Openings};
 use tollbook_ledger::units::SECOND;
 use tollbook_store_sql::SqliteStore;
@@ -22,6 +22,7 @@ use crate::admin::Admin;
 use crate::config::file::Log;
 use crate::config::{Setup, Traces};
 use crate::history;
+use crate::office::{Done, Office, OfficeError, Order, State};
 use crate::run::warm;
 
 /// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
@@ -39,6 +40,8 @@ pub struct Live {
     pub(crate) lists: watch::Sender<Arc<Vec<Opening>>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pinned: Pinned,
+    /// What operators define, where the store has it.
+    pub(crate) office: Option<Arc<Office>>,
 }
 
 /// A configuration that came in force.
@@ -56,24 +59,88 @@ impl Live {
     /// When an upstream cannot be set up or the store is away; then nothing has changed.
     pub async fn apply(&self, setup: Setup) -> anyhow::Result<Applied> {
         let waiting = self.pinned.waiting(&Pinned::of(&setup));
+        let Setup { gateway, admin, snapshot, base, .. } = setup;
+        let (snapshot, office) = match (&self.office, base) {
+            (None, None) => (snapshot, None),
+            (Some(office), Some(base)) => {
+                let mut state = office.lock().await;
+                let catalog = state.rebase(base)?;
+                (Snapshot { catalog, ..snapshot }, Some(state))
+            }
+            _ => bail!("config.source cannot change while a gateway runs; start it again"),
+        };
+        let prepare = |snapshot: &Arc<Snapshot>| {
+            let prepared = self.gateway.prepare(gateway, Arc::clone(snapshot));
+            prepared.map_err(|error| anyhow!("cannot set up the upstreams: {error}"))
+        };
+        let generation = self.put(snapshot, prepare).await?;
+        if let Some(listener) = &self.admin {
+            listener.set_key(admin.as_ref().map(|admin| &admin.api_key));
+        }
+        drop(office);
+        Ok(Applied { generation, waiting })
+    }
+
+    /// Takes what operators have changed since the last time, here or elsewhere.
+    ///
+    /// # Errors
+    /// When the store is away, or what is there does not fit this gateway's file; what is in force stays.
+    pub async fn follow(&self) -> anyhow::Result<()> {
+        let Some(office) = &self.office else { return Ok(()) };
+        let mut state = office.lock().await;
+        office.read_on(&mut state).await?;
+        self.put_objects(&mut state).await
+    }
+
+    /// Changes objects, and puts them in force here before it answers; elsewhere they are a moment later.
+    pub async fn edit(&self, order: &Order) -> Result<Done, OfficeError> {
+        let Some(office) = &self.office else { return Err(OfficeError::File) };
+        let mut state = office.lock().await;
+        let done = office.write(&mut state, order).await?;
+        if !order.dry_run
+            && let Err(error) = self.put_objects(&mut state).await
+        {
+            // It is written, and tried again in a moment.
+            tracing::error!(error = format!("{error:#}"), "a change is written and not in force here yet");
+        }
+        Ok(done)
+    }
+
+    async fn put_objects(&self, state: &mut State) -> anyhow::Result<()> {
+        let Some(catalog) = state.next()? else { return Ok(()) };
+        let running = self.admission.snapshot();
+        let snapshot = Snapshot {
+            generation: 0,
+            catalog,
+            prices: running.prices.clone(),
+            models: running.models.clone(),
+            api_key_hash: running.api_key_hash.clone(),
+        };
+        self.put(snapshot, |snapshot| Ok(self.gateway.prepare_snapshot(Arc::clone(snapshot)))).await?;
+        state.is_in_force();
+        Ok(())
+    }
+
+    /// Puts a snapshot in force; returns its generation.
+    async fn put(
+        &self,
+        snapshot: Snapshot,
+        prepare: impl FnOnce(&Arc<Snapshot>) -> anyhow::Result<Prepared>,
+    ) -> anyhow::Result<u64> {
         let now = self.admission.now() / SECOND;
-        let past = history::look_up(setup.snapshot.catalog, &self.store, now).await?;
+        let past = history::look_up(snapshot.catalog, &self.store, now).await?;
         let list = history::openings(&past.needed, &past.catalog, &self.store).await;
         let list = list.context("cannot read the journal")?;
         let generation = self.admission.snapshot().generation.saturating_add(1);
-        let snapshot = Arc::new(Snapshot { generation, catalog: past.catalog.clone(), ..setup.snapshot });
-        let prepared = self.gateway.prepare(setup.gateway, Arc::clone(&snapshot));
-        let prepared = prepared.map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
+        let snapshot = Arc::new(Snapshot { generation, catalog: past.catalog.clone(), ..snapshot });
+        let prepared = prepare(&snapshot)?;
         past.write_down(&self.store).await?;
         // Nothing fails from here on.
         self.open(list).await;
         self.gateway.replace(prepared);
-        if let Some(admin) = &self.admin {
-            admin.set_key(setup.admin.as_ref().map(|admin| &admin.api_key));
-        }
         warm(&snapshot);
         self.metrics.config_generation.set((), generation);
-        Ok(Applied { generation, waiting })
+        Ok(generation)
     }
 
     /// New quotas start from what the journal has, before the first call counts on them. A second round of the job

@@ -25,9 +25,10 @@ use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
 use crate::book::OpenBook;
-use crate::config::{Book, Setup};
+use crate::config::{Base, Book, Setup};
 use crate::live::{Live, Pinned};
-use crate::{history, observe, recovery};
+use crate::office::Office;
+use crate::{history, observe, office, recovery};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
@@ -58,7 +59,7 @@ pub struct Running {
     pub admission: Arc<Admission>,
     pub metrics: Arc<Metrics>,
     /// What puts another configuration in force.
-    pub live: Live,
+    pub live: Arc<Live>,
     book: OpenBook,
     store: SqliteStore,
     stop: Stops,
@@ -77,6 +78,7 @@ struct Tasks {
     admin: Option<JoinHandle<()>>,
     admission: JoinHandle<()>,
     jobs: JoinHandle<()>,
+    office: Option<JoinHandle<()>>,
     observer: JoinHandle<()>,
     traces: Option<JoinHandle<()>>,
 }
@@ -95,13 +97,15 @@ struct Books {
     /// With what the limits' past leaves behind.
     snapshot: Snapshot,
     openings: Vec<Opening>,
+    /// Where the store defines who may ask.
+    office: Option<Arc<Office>>,
 }
 
 impl Books {
     async fn open(
         (data_dir, journal): (&Path, &Path),
         book: &Book,
-        mut snapshot: Snapshot,
+        (mut snapshot, base): (Snapshot, Option<Arc<Base>>),
         metrics: &Metrics,
     ) -> anyhow::Result<Self> {
         // What it holds is nobody else's to read; a folder that is there keeps its rights.
@@ -113,6 +117,11 @@ impl Books {
         let store = async { SqliteStore::open(journal).await.context("cannot open the journal") };
         let (book, store) = tokio::try_join!(OpenBook::open(book, data_dir), store)?;
         let now = book.now().await.context("the book does not answer")?;
+        let mut office = None;
+        if let Some(base) = base {
+            let (opened, catalog) = Office::open(Arc::new(store.clone()), base).await?;
+            (office, snapshot.catalog) = (Some(Arc::new(opened)), catalog);
+        }
         let past = history::look_up(snapshot.catalog, &store, now / SECOND).await?;
         let openings = history::openings(&past.needed, &past.catalog, &store).await;
         let openings = openings.context("cannot read the journal")?;
@@ -121,7 +130,7 @@ impl Books {
         metrics.process_start_unix.set((), now / SECOND);
         metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);
-        Ok(Self { book, store, snapshot, openings })
+        Ok(Self { book, store, snapshot, openings, office })
     }
 }
 
@@ -147,17 +156,19 @@ impl Running {
             admin: operators.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?,
         };
         let metrics = Arc::new(Metrics::new());
-        let books =
-            Books::open((&setup.data_dir, &setup.journal), &setup.book, setup.snapshot, &metrics).await?;
-        let Books { book, store, snapshot, openings } = books;
+        let files = (setup.data_dir.as_path(), setup.journal.as_path());
+        let defined = (setup.snapshot, setup.base);
+        let Books { book, store, snapshot, openings, office } =
+            Books::open(files, &setup.book, defined, &metrics).await?;
         let losable = recovery::losable(&book, &store).await?;
         let (snapshot, spool) = (Arc::new(snapshot), Some(setup.data_dir.as_path()));
         let door = (snapshot, Arc::clone(&metrics), setup.calls);
         let admission = recovery::door(&book, losable.clone(), door, spool).await?;
         let gateway = Gateway::new(setup.gateway, Arc::clone(&admission), Arc::clone(&metrics))
             .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
+        let (counter, orders) = office.as_ref().map(|office| office.counter()).unzip();
         let admin = operators.map(|(listener, key)| {
-            (listener, Admin::new(Arc::clone(&admission), Arc::new(store.clone()), &key))
+            (listener, Admin::new(Arc::clone(&admission), Arc::new(store.clone()), counter, &key))
         });
         let jobs = Jobs::new(&book, &store, &metrics, losable.map(|book| (book, Arc::clone(&admission))))?;
         let live = Live {
@@ -169,7 +180,9 @@ impl Running {
             lists: watch::Sender::new(Arc::new(openings)),
             metrics: Arc::clone(&metrics),
             pinned,
+            office,
         };
+        let live = Arc::new(live);
         let stop = Stops::new();
         let traces = setup
             .traces
@@ -184,6 +197,8 @@ impl Running {
                 async move { admission.run(stop).await }
             }),
             jobs: tokio::spawn(jobs.run(live.lists.subscribe(), stop.jobs.subscribe())),
+            office: orders
+                .map(|orders| tokio::spawn(office::run(Arc::clone(&live), orders, stop.jobs.subscribe()))),
             observer: tokio::spawn(book.clone().watch(Arc::clone(&metrics), stop.jobs.subscribe())),
             traces,
         };
@@ -206,6 +221,9 @@ impl Running {
             |_| tracing::warn!("the journal did not take everything in time; the next start goes on"),
             |done| ended("the journal's drain", done),
         );
+        if let Some(office) = tasks.office {
+            ended("following the operators", office.await);
+        }
         ended("the observer", tasks.observer.await);
         if let Some(traces) = tasks.traces {
             ended("sending traces", traces.await);

@@ -200,6 +200,7 @@ metrics! {
     Gauges config_error() "1 while the configuration file cannot be taken; the one in force is the one before";
     Gauges config_error_line() "Line of the first mistake in the file while it cannot be taken; else 0";
     Gauges config_error_column() "Column of that mistake; else 0";
+    Gauges objects_behind() "1 while what operators changed in the store is not in force in this gateway; what was before is";
     Gauges config_restart_needed() "Settings that were changed in the file and wait for a restart";
     Counts config_reloads(Run) "Times a changed file was read and taken, or not";
     Gauges process_ready() "1 while the gateway accepts calls";

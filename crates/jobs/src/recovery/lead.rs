@@ -131,9 +131,8 @@ impl Recover {
         }
         drop(quota);
         self.metrics.recovery_unnamed.add((), written.unnamed);
-        for (number, some) in sums.chunks(SUMS_AT_ONCE).enumerate() {
-            // Most shards have few sums, and the lease is young.
-            let held = number == 0 || self.fleet.lease(shard.0, self.gateway).await?;
+        for some in sums.chunks(SUMS_AT_ONCE) {
+            let held = self.fleet.lease(shard.0, self.gateway).await?;
             if !held || !self.book.post(shard, written.epoch, some).await?.value {
                 return Ok(false);
             }
@@ -142,7 +141,7 @@ impl Recover {
         Ok(true)
     }
 
-    /// Opens a shard whose gateways have restored, if this one holds the lease or nobody does: the leader can tell most.
+    /// Opens a shard whose gateways have restored, if this one holds the lease or nobody does.
     pub(super) async fn open(&self, row: ShardEpoch) -> Result<bool, JobError> {
         let shard = Shard(row.shard);
         let restorers = self.fleet.restorers(row.shard, row.epoch).await?;
@@ -179,10 +178,6 @@ impl Recover {
             EpochCause::All => Lost::All,
         };
         self.metrics.recovery_opened.inc((cause,));
-        if cause == Lost::First {
-            // Somebody else went on with it; nothing was lost.
-            return;
-        }
         self.metrics.recovery_missing.add((), u64::try_from(missing).unwrap_or(u64::MAX));
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&row.shard);
         let written = written.filter(|written| written.epoch == row.epoch);

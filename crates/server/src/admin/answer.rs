@@ -284,7 +284,7 @@ fn bad(message: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message)
 }
 
-fn away(message: &str) -> Refusal {
+pub(super) fn away(message: &str) -> Refusal {
     tracing::warn!(message, "an operator's question could not be answered");
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "away", message)
 }

@@ -1,10 +1,14 @@
-//! The operator's listener: `explain`, the accounts, and what is kept of a tenant.
+//! The operators' listener: `explain`, the accounts, what is kept of a tenant, and the objects that operators define.
 //!
-//! Invariants: not opened without a key; every path needs the key, compared in constant time; it decides nothing and
-//! holds nothing. Heads are screened as clients' are, bodies are bounded, a silent client is cut off.
-//! When the engine or the journal is away: 503, and calls go on.
+//! Invariants: not opened without a key; every path needs a key: the file's, compared in constant time, or an operator's,
+//! known by its keyed hash; what that one may not see does not exist for it. It decides nothing and holds nothing.
+//! Heads are screened as clients' are, bodies are bounded, a silent client is cut off.
+//! When the engine or the store is away: 503, and calls go on. Answers that are no success are problems (RFC 9457).
 
 mod answer;
+mod objects;
+mod openapi;
+mod routes;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,23 +16,26 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, LOCATION};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tollbook_admission::Admission;
 use tollbook_gateway::{HeadBounds, Screen, refused_head};
+use tollbook_ledger::units::SECOND;
 use tollbook_store::Journal;
 
-use crate::text::unescaped;
+use crate::config::file::Role;
+use crate::office::{Counter, Grant};
+use routes::{Action, Found, Ids, Reach, Route};
 
 /// Longest body; it carries a client's whole call.
 const BODY_MAX: usize = 34 << 20;
@@ -37,10 +44,6 @@ const HEAD_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
-const EXPLAIN: &str = "/admin/v1/explain";
-const ACCOUNTS: &str = "/admin/v1/accounts";
-/// What stands before a tenant's id, which is percent-encoded.
-const INSPECT: &str = "/admin/v1/inspect/";
 /// Connections open at once.
 const CONNECTIONS_MAX: usize = 64;
 
@@ -48,22 +51,69 @@ const CONNECTIONS_MAX: usize = 64;
 pub struct Admin {
     pub admission: Arc<Admission>,
     pub journal: Arc<dyn Journal>,
+    /// Where the store defines who may ask.
+    pub(crate) counter: Option<Counter>,
     /// Digest of the key, so that the time of a comparison tells nothing of its length either; without one nobody comes in.
     key: ArcSwapOption<blake3::Hash>,
 }
 
-/// An answer that is no success.
+/// An answer that is no success: a problem.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
     code: &'static str,
     message: String,
+    /// Members beside those that every problem has.
+    more: Map<String, Value>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+        Self { status, code, message: message.into(), more: Map::new() }
     }
+
+    pub(crate) fn with(mut self, member: &str, value: Value) -> Self {
+        self.more.insert(member.to_owned(), value);
+        self
+    }
+
+    fn problem(self) -> Value {
+        let title = self.status.canonical_reason().unwrap_or("No success");
+        let mut problem = json!({
+            "type": format!("urn:tollbook:problem:{}", self.code), "title": title,
+            "status": self.status.as_u16(), "detail": self.message, "code": self.code,
+        });
+        if let Value::Object(members) = &mut problem {
+            members.extend(self.more);
+        }
+        problem
+    }
+}
+
+/// What the listener answers when it goes well.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    status: StatusCode,
+    body: Value,
+    /// Version of the object that it is about.
+    version: Option<u64>,
+    /// Where the object is that was made.
+    location: Option<String>,
+}
+
+impl From<Value> for Answer {
+    fn from(body: Value) -> Self {
+        Self { status: StatusCode::OK, body, version: None, location: None }
+    }
+}
+
+/// What was asked, taken apart.
+pub(crate) struct Asked<'a> {
+    pub(crate) grant: &'a Grant,
+    pub(crate) ids: Ids,
+    pub(crate) query: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl std::fmt::Debug for Admin {
@@ -73,8 +123,13 @@ impl std::fmt::Debug for Admin {
 }
 
 impl Admin {
-    pub fn new(admission: Arc<Admission>, journal: Arc<dyn Journal>, key: &SecretString) -> Arc<Self> {
-        let admin = Self { admission, journal, key: ArcSwapOption::empty() };
+    pub fn new(
+        admission: Arc<Admission>,
+        journal: Arc<dyn Journal>,
+        counter: Option<Counter>,
+        key: &SecretString,
+    ) -> Arc<Self> {
+        let admin = Self { admission, journal, counter, key: ArcSwapOption::empty() };
         admin.set_key(Some(key));
         Arc::new(admin)
     }
@@ -125,62 +180,117 @@ impl Admin {
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let (status, body) = match self.answer(request).await {
-            Ok(value) => (StatusCode::OK, value),
+        let answer = self.answer(request).await;
+        let (kind, answer) = match answer {
+            Ok(answer) => ("application/json", answer),
             Err(refusal) => {
-                (refusal.status, json!({"error": {"code": refusal.code, "message": refusal.message}}))
+                let status = refusal.status;
+                let body = refusal.problem();
+                ("application/problem+json", Answer { status, body, version: None, location: None })
             }
         };
-        let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+        let Answer { status, body, version, location } = answer;
+        let body =
+            if status == StatusCode::NO_CONTENT { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let mut response = Response::new(Full::new(body));
         *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        // Secrets are shown once; nobody on the way keeps them.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let told = [(ETAG, version.map(|version| format!("\"{version}\""))), (LOCATION, location)];
+        for (name, text) in told {
+            if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
+                headers.insert(name, value);
+            }
+        }
         response
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Value, Refusal> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         if let Some(why) = refused_head(&request) {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "malformed_request", why));
         }
-        if !self.is_operator(&request) {
+        let Some(grant) = self.grant(request.headers()) else {
             return Err(Refusal::new(
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
                 "the operator's key is needed",
             ));
-        }
-        let path = request.uri().path().to_owned();
-        match (request.method(), path.as_str()) {
-            (&Method::POST, EXPLAIN) => {
-                let body = read(request).await?;
-                answer::explain(self, &body).await
+        };
+        let (route, ids) = match routes::find(request.method(), request.uri().path()) {
+            Found::Route(route, ids) => (route, ids),
+            Found::Method(methods) => {
+                let known: Vec<&str> = methods.iter().map(|method| method.as_str()).collect();
+                let message = format!("this path takes {}", known.join(", "));
+                return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message));
             }
-            (&Method::GET, ACCOUNTS) => answer::accounts(self).await,
-            (&Method::GET, path) if path.starts_with(INSPECT) => {
-                let Some(tenant) = path.strip_prefix(INSPECT).and_then(unescaped) else {
-                    let message = "the tenant's id is not percent-encoded UTF-8";
-                    return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message));
-                };
-                answer::inspect(self, &tenant).await
+            Found::BadId => {
+                let message = "an id in the path is not percent-encoded UTF-8";
+                return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message));
             }
-            (_, path) if matches!(path, EXPLAIN | ACCOUNTS) || path.starts_with(INSPECT) => {
-                let message = "explain takes POST, accounts and inspect take GET";
-                Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message))
-            }
-            _ => Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")),
+            Found::Nothing => return Err(nothing()),
+        };
+        authorize(&grant, route, &ids)?;
+        let (head, body) = request.into_parts();
+        let body = read(body).await?;
+        let query = head.uri.query().unwrap_or_default();
+        let asked = Asked { grant: &grant, ids, query, headers: &head.headers, body };
+        match route.action {
+            Action::Explain => answer::explain(self, &asked.body).await.map(Answer::from),
+            Action::Accounts => answer::accounts(self).await.map(Answer::from),
+            Action::Inspect => answer::inspect(self, &asked.ids.tenant).await.map(Answer::from),
+            Action::OpenApi => Ok(openapi::document().into()),
+            action => objects::answer(self, action, asked).await,
         }
     }
 
-    fn is_operator(&self, request: &Request<Incoming>) -> bool {
-        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let Some((scheme, key)) = shown.and_then(|text| text.split_once(' ')) else { return false };
-        let Some(expected) = self.key.load_full() else { return false };
-        let digest = blake3::hash(key.trim().as_bytes());
-        scheme.eq_ignore_ascii_case("bearer") && bool::from(digest.as_bytes().ct_eq(expected.as_bytes()))
+    /// What the key of a request allows.
+    fn grant(&self, headers: &HeaderMap) -> Option<Grant> {
+        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let (scheme, key) = shown.and_then(|text| text.split_once(' '))?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        let key = key.trim();
+        let digest = blake3::hash(key.as_bytes());
+        let expected = self.key.load_full();
+        if expected.is_some_and(|expected| bool::from(digest.as_bytes().ct_eq(expected.as_bytes()))) {
+            return Some(Grant::owner());
+        }
+        let digest = self.admission.snapshot().api_key_hash.digest(key);
+        self.counter.as_ref()?.view().grant(&digest, self.admission.now() / SECOND)
     }
 }
 
-async fn read(request: Request<Incoming>) -> Result<Bytes, Refusal> {
-    let reading = Limited::new(request.into_body(), BODY_MAX).collect();
+/// Whether somebody may take a route.
+fn authorize(grant: &Grant, route: &Route, ids: &Ids) -> Result<(), Refusal> {
+    let forbidden = |what: String| Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", what));
+    if let Some(tenant) = &grant.tenant {
+        match route.reach {
+            Reach::All => return forbidden(format!("`{}` is bound to one tenant", grant.who)),
+            // Whether another tenant has it is not told either.
+            Reach::Tenant if ids.tenant != *tenant => return Err(nothing()),
+            Reach::Tenant | Reach::Filtered => {}
+        }
+    }
+    if grant.role < route.role {
+        let role = match route.role {
+            Role::Viewer => "a viewer",
+            Role::Admin => "an admin",
+            Role::Owner => "an owner",
+        };
+        return forbidden(format!("`{}` has to be {role} for this", grant.who));
+    }
+    Ok(())
+}
+
+fn nothing() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Refusal> {
+    let reading = Limited::new(body, BODY_MAX).collect();
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
+pub(super) use super::args_office::{Apply, Changes, Export, ObjectCommand, Objects, Operators};
 use crate::config::values::Span;
 use crate::report::By;
 
@@ -50,6 +51,24 @@ pub enum Command {
     Explain(Explain),
     /// Show what the book keeps of a tenant: accounts, live reservations, what was learned
     Inspect(Inspect),
+    /// Tenants in the store (config.source: sql)
+    Tenant(Objects),
+    /// Projects of a tenant: TENANT PROJECT
+    Project(Objects),
+    /// Keys of a project: TENANT PROJECT KEY; the secret is shown once
+    Key(Objects),
+    /// Services of a tenant: TENANT SERVICE
+    Service(Objects),
+    /// Plans: sets of limits that tenants share
+    Plan(Objects),
+    /// Operators: who may look at and change all this
+    Operator(Objects),
+    /// Make the store's plans and tenants be what a file says; the difference is shown first
+    Apply(Apply),
+    /// Write the store's plans and tenants as a file that `apply` takes
+    Export(Export),
+    /// Who changed what in the store, and when
+    Changes(Changes),
     /// Read what calls were charged
     Journal {
         #[command(subcommand)]
@@ -178,15 +197,8 @@ Exit codes:
   1  it cannot be: no such key, model or request, a model that the key may not use or that has no price, no answer
   2  the command line is wrong")]
 pub struct Explain {
-    /// The gateway's admin listener
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
-    pub admin: String,
-    /// The operator's key; better given by the environment
-    #[arg(long, env = "TOLLBOOK_ADMIN_KEY", hide_env_values = true, value_name = "KEY")]
-    pub admin_key: Option<String>,
-    /// File that holds the operator's key
-    #[arg(long, value_name = "FILE", conflicts_with = "admin_key")]
-    pub admin_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub operators: Operators,
     /// A call of this key
     #[arg(long)]
     pub key_id: Option<String>,

@@ -1,33 +1,23 @@
 //! `tollbook explain`: asks a running gateway's operator's listener.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use super::args::Explain;
+use super::client::{self, ask, usage};
 use super::serve::runtime;
 use super::{Console, Failure};
 use crate::text::{grouped, money};
-
-const DEADLINE: Duration = Duration::from_secs(30);
-const ANSWER_MAX: usize = 64 << 20;
 
 pub(super) fn run(args: &Explain, console: &mut Console<'_>) -> Result<(), Failure> {
     if args.key_id.is_none() && args.request.is_none() {
         return Err(usage("explain needs one of --key-id and --request"));
     }
-    let key = key(args)?;
+    let key = client::key(&args.operators)?;
     let question = question(args)?;
-    let asked = async { ask(&args.admin, "/admin/v1/explain", &key, Some(question)).await };
+    let asked = async { ask(&args.operators.admin, "/admin/v1/explain", &key, Some(question)).await };
     let answer = runtime()?.block_on(asked)?;
     if args.json {
         return super::json(console, &answer);
@@ -39,16 +29,6 @@ pub(super) fn run(args: &Explain, console: &mut Console<'_>) -> Result<(), Failu
     };
     console.out.write_all(text.as_bytes())?;
     Ok(())
-}
-
-fn key(args: &Explain) -> Result<String, Failure> {
-    if let Some(path) = &args.admin_key_file {
-        let text =
-            std::fs::read_to_string(path).map_err(|error| usage(&format!("{}: {error}", path.display())))?;
-        return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
-    }
-    let help = "the operator's key is needed: set TOLLBOOK_ADMIN_KEY or give --admin-key-file";
-    args.admin_key.clone().ok_or_else(|| usage(help))
 }
 
 fn question(args: &Explain) -> Result<String, Failure> {
@@ -72,56 +52,6 @@ fn question(args: &Explain) -> Result<String, Failure> {
     let rest = rest.strip_prefix('{').unwrap_or(&rest);
     let comma = if rest == "}" { "" } else { "," };
     Ok(format!("{{\"body\":{body}{comma}{rest}"))
-}
-
-/// Asks an operator's listener: a POST of a question, else a GET.
-pub(super) async fn ask(
-    admin: &str,
-    path: &str,
-    key: &str,
-    question: Option<String>,
-) -> anyhow::Result<Value> {
-    let asking = exchange(admin, path, key, question);
-    tokio::time::timeout(DEADLINE, asking).await.context("the gateway did not answer in time")?
-}
-
-async fn exchange(admin: &str, path: &str, key: &str, question: Option<String>) -> anyhow::Result<Value> {
-    let uri: Uri = format!("{}{path}", admin.trim_end_matches('/')).parse().context("--admin is no URL")?;
-    let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-        bail!("--admin must be an http URL, as http://127.0.0.1:8081");
-    };
-    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
-    let socket = TcpStream::connect((host.trim_matches(['[', ']']), port))
-        .await
-        .with_context(|| format!("cannot reach the operator's listener at {authority}; it is closed until admin.api_key is set, or give --admin"))?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-    let running = tokio::spawn(connection);
-    let method = if question.is_some() { Method::POST } else { Method::GET };
-    let request = Request::builder()
-        .method(method)
-        .uri(uri.path())
-        .header(HOST, authority.as_str())
-        .header(AUTHORIZATION, format!("Bearer {key}"))
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(question.unwrap_or_default())))?;
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body =
-        Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|error| anyhow!(error))?;
-    running.abort();
-    let answer: Value = serde_json::from_slice(&body.to_bytes()).context("the answer is not JSON")?;
-    if status.is_success() {
-        return Ok(answer);
-    }
-    if status == StatusCode::UNAUTHORIZED {
-        bail!("the operator's key is wrong");
-    }
-    let message = answer.pointer("/error/message").and_then(Value::as_str).unwrap_or("it said no more");
-    bail!("{message} (status {})", status.as_u16());
-}
-
-fn usage(message: &str) -> Failure {
-    Failure::Usage(format!("tollbook: {message}"))
 }
 
 /// What would become of a call. Writing into a string cannot fail, here and below.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tollbook_engine_redis::{Link, RedisEngine};
 
 use super::args::Inspect;
-use super::explain::ask;
+use super::client::ask;
 use super::serve::runtime;
 use super::{Console, Failure, environment};
 use crate::config::{self, Book, Setup};

@@ -4,7 +4,9 @@
 //! away (`| head`) is no failure.
 
 mod args;
+mod args_office;
 mod check;
+mod client;
 mod demo;
 mod doctor;
 mod explain;
@@ -12,6 +14,7 @@ mod import;
 mod inspect;
 mod journal;
 mod keys;
+mod objects;
 mod output;
 mod report;
 mod serve;
@@ -22,6 +25,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser};
+use tollbook_store::ObjectKind;
 use tollbook_telemetry::{LabelDoc, MetricDoc, MetricKind, Metrics};
 
 pub use args::Cli;
@@ -106,6 +110,15 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args, console),
         Command::Explain(args) => explain::run(&args, console),
         Command::Inspect(args) => inspect::run(&args, console),
+        Command::Tenant(args) => objects::run(ObjectKind::Tenant, &args, console),
+        Command::Project(args) => objects::run(ObjectKind::Project, &args, console),
+        Command::Key(args) => objects::run(ObjectKind::Key, &args, console),
+        Command::Service(args) => objects::run(ObjectKind::Service, &args, console),
+        Command::Plan(args) => objects::run(ObjectKind::Plan, &args, console),
+        Command::Operator(args) => objects::run(ObjectKind::Operator, &args, console),
+        Command::Apply(args) => objects::apply(&args, console),
+        Command::Export(args) => objects::export(&args, console),
+        Command::Changes(args) => objects::changes(&args, console),
         Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
         Command::Report(args) => report::run(&args, console),
         Command::Import { command: Import::LitellmPrices(args) } => import::prices(&args, console),

@@ -1,6 +1,7 @@
-//! Who may call what, and what binds them: the file's tree into the flat draft that `policy` checks.
+//! Who may call what, and what binds them: the file's tree, or the store's objects, into the flat draft that `policy` checks.
 //!
-//! Every object of the draft remembers its path in the file, so that what `policy` refuses is told with line and column.
+//! Every object of the draft remembers its path, so that what `policy` refuses is told with line and column, or with the
+//! object's name.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use tollbook_policy::{Catalog, Draft, List, MeterPair, ProblemKind, Scope, Subje
 use super::file::{self, File};
 use super::limits;
 use super::mistakes::Mistakes;
+use super::objects::{Directory, Form, parent_tenant, path};
 use crate::key::KeyHash;
 
 /// The paths of a draft's objects, list by list.
@@ -43,13 +45,53 @@ pub(super) fn catalog(
     file: &File,
     hasher: &ApiKeyHash,
 ) -> Option<(Catalog, Vec<String>)> {
+    made(mistakes, file, hasher, |maker| {
+        for (index, plan) in file.plans.iter().enumerate() {
+            maker.plan(format!("plans[{index}]"), plan);
+        }
+        for (index, tenant) in file.tenants.iter().enumerate() {
+            maker.tenant(&format!("tenants[{index}]"), tenant);
+        }
+    })
+}
+
+/// The same of a file without tenants, and the objects of the store.
+pub(super) fn of_objects(
+    mistakes: &mut Mistakes,
+    file: &File,
+    objects: &Directory,
+    hasher: &ApiKeyHash,
+) -> Option<(Catalog, Vec<String>)> {
+    made(mistakes, file, hasher, |maker| {
+        // By name, and so by kind: plans come before tenants.
+        for (name, kept) in objects {
+            let zone = parent_tenant(objects, name).and_then(known_zone);
+            let (at, tenant, project) = (path(name), &name.tenant, &name.project);
+            match &kept.form {
+                Form::Plan(plan) => maker.plan(at, plan),
+                Form::Tenant(tenant) => maker.tenant(&at, tenant),
+                Form::Project(project) => maker.project(&at, (tenant, zone), project),
+                Form::Key(key) => maker.key(&at, (tenant, zone), project, key),
+                Form::Service(service) => maker.service(&at, (tenant, zone), service),
+                Form::Operator(_) => {}
+            }
+        }
+    })
+}
+
+fn made<'a>(
+    mistakes: &'a mut Mistakes,
+    file: &'a File,
+    hasher: &'a ApiKeyHash,
+    who: impl FnOnce(&mut Maker<'a>),
+) -> Option<(Catalog, Vec<String>)> {
     let before = mistakes.0.len();
-    let mut maker = Maker { mistakes, hasher, draft: Draft::default(), paths: Paths::default() };
+    let (draft, paths) = (Draft::default(), Paths::default());
+    let (plans, key_ids) = (BTreeMap::new(), BTreeMap::new());
+    let mut maker = Maker { mistakes, hasher, draft, paths, plans, key_ids };
     maker.models(file);
-    for (index, tenant) in file.tenants.iter().enumerate() {
-        maker.tenant(&format!("tenants[{index}]"), tenant);
-    }
-    let Maker { draft, paths, .. } = maker;
+    who(&mut maker);
+    let Maker { mistakes, draft, paths, .. } = maker;
     // A limit with mistakes is not in the draft, so indices and paths still agree.
     match Catalog::new(draft) {
         Ok(catalog) if mistakes.0.len() == before => {
@@ -72,9 +114,13 @@ struct Maker<'a> {
     hasher: &'a ApiKeyHash,
     draft: Draft,
     paths: Paths,
+    /// With their paths.
+    plans: BTreeMap<&'a str, (String, &'a file::Plan)>,
+    /// The first key of each id.
+    key_ids: BTreeMap<String, usize>,
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
     fn models(&mut self, file: &File) {
         let mut meters: BTreeMap<String, (MeterPair, String)> = BTreeMap::new();
         for (index, model) in file.models.iter().enumerate() {
@@ -117,7 +163,57 @@ impl Maker<'_> {
         }
     }
 
-    fn tenant(&mut self, path: &str, tenant: &file::Tenant) {
+    fn plan(&mut self, path: String, plan: &'a file::Plan) {
+        if let Err(kind) = policy::check_id(&plan.id, policy::ID_MAX) {
+            self.mistakes.add(format!("{path}.id"), kind.to_string());
+        }
+        if let Some((first, _)) = self.plans.get(plan.id.as_str()) {
+            let what = format!("`{}` is already taken by {first}", plan.id);
+            return self.mistakes.add(format!("{path}.id"), what);
+        }
+        // Looked at here too: a plan that no tenant has yet must be right.
+        let nobody = Scope::One(Subject::Tenant { tenant: String::new() });
+        for (field, list) in [("limits", &plan.limits), ("user_limits", &plan.user_limits)] {
+            for (index, limit) in list.iter().enumerate() {
+                limits::draft(
+                    self.mistakes,
+                    &format!("{path}.{field}[{index}]"),
+                    nobody.clone(),
+                    None,
+                    limit,
+                );
+            }
+        }
+        self.plans.insert(&plan.id, (path, plan));
+    }
+
+    /// What a tenant has of its plan.
+    fn plan_limits(&mut self, path: &str, tenant: &file::Tenant, zone: Option<&str>) {
+        let Some(name) = &tenant.plan else { return };
+        let Some((at, plan)) = self.plans.get(name.as_str()) else {
+            let known: Vec<&str> = self.plans.keys().copied().collect();
+            let help =
+                if known.is_empty() { String::new() } else { format!("known are {}", known.join(", ")) };
+            return self.mistakes.add_with_help(
+                format!("{path}.plan"),
+                format!("there is no plan `{name}`"),
+                help,
+            );
+        };
+        let (at, plan) = (at.clone(), *plan);
+        let id = &tenant.id;
+        let all = Scope::One(Subject::Tenant { tenant: id.clone() });
+        let each = Scope::EachUser { tenant: id.clone() };
+        let first = self.draft.limits.len();
+        self.limits(&at, "limits", &all, zone, &plan.limits);
+        self.limits(&at, "user_limits", &each, zone, &plan.user_limits);
+        // Names are unique, and every tenant of the plan has these.
+        for limit in self.draft.limits.iter_mut().skip(first) {
+            limit.name = limit.name.take().map(|name| format!("{name} of {id}"));
+        }
+    }
+
+    fn tenant(&mut self, path: &str, tenant: &'a file::Tenant) {
         let id = tenant.id.clone();
         let zone = known_zone(tenant);
         if let (None, Some(name)) = (zone, &tenant.zone) {
@@ -134,30 +230,37 @@ impl Maker<'_> {
             &tenant.limits,
         );
         self.limits(path, "user_limits", &Scope::EachUser { tenant: id }, zone, &tenant.user_limits);
+        self.plan_limits(path, tenant, zone);
+        let owner = (tenant.id.as_str(), zone);
         for (index, project) in tenant.projects.iter().enumerate() {
-            self.project(&format!("{path}.projects[{index}]"), tenant, project);
+            self.project(&format!("{path}.projects[{index}]"), owner, project);
         }
         for (index, service) in tenant.services.iter().enumerate() {
-            self.service(&format!("{path}.services[{index}]"), tenant, service);
+            self.service(&format!("{path}.services[{index}]"), owner, service);
         }
     }
 
-    fn project(&mut self, path: &str, tenant: &file::Tenant, project: &file::Project) {
-        let (owner, id) = (tenant.id.clone(), project.id.clone());
-        let (zone, disabled) = (known_zone(tenant), project.disabled);
-        self.draft.projects.push(policy::Project { tenant: owner.clone(), id: id.clone(), disabled });
+    /// `owner`: the tenant's id and zone, here and below.
+    fn project(&mut self, path: &str, owner: (&str, Option<&str>), project: &file::Project) {
+        let (tenant, id) = (owner.0.to_owned(), project.id.clone());
+        let disabled = project.disabled;
+        self.draft.projects.push(policy::Project { tenant: tenant.clone(), id: id.clone(), disabled });
         self.paths.projects.push(path.to_owned());
-        let scope = Scope::One(Subject::Project { tenant: owner.clone(), project: id.clone() });
-        self.limits(path, "limits", &scope, zone, &project.limits);
+        let scope = Scope::One(Subject::Project { tenant, project: id.clone() });
+        self.limits(path, "limits", &scope, owner.1, &project.limits);
         for (index, key) in project.keys.iter().enumerate() {
-            let path = format!("{path}.keys[{index}]");
-            self.key(&path, &owner, &id, key);
-            let subject = Subject::Key { tenant: owner.clone(), project: id.clone(), key: key.id.clone() };
-            self.limits(&path, "limits", &Scope::One(subject), zone, &key.limits);
+            self.key(&format!("{path}.keys[{index}]"), owner, &id, key);
         }
     }
 
-    fn key(&mut self, path: &str, tenant: &str, project: &str, key: &file::Key) {
+    fn key(&mut self, path: &str, owner: (&str, Option<&str>), project: &str, key: &file::Key) {
+        self.key_itself(path, owner.0, project, key);
+        let (tenant, project) = (owner.0.to_owned(), project.to_owned());
+        let subject = Subject::Key { tenant, project, key: key.id.clone() };
+        self.limits(path, "limits", &Scope::One(subject), owner.1, &key.limits);
+    }
+
+    fn key_itself(&mut self, path: &str, tenant: &str, project: &str, key: &file::Key) {
         let mut secrets = Vec::new();
         match (&key.hash, &key.secret) {
             (Some(hash), None) => secrets.extend(self.hash(&format!("{path}.hash"), hash, None)),
@@ -181,10 +284,11 @@ impl Maker<'_> {
         if secrets.is_empty() {
             secrets.push(placeholder());
         }
-        let elsewhere = |other: &policy::Key| {
-            other.id == key.id && (other.tenant.as_str(), other.project.as_str()) != (tenant, project)
-        };
-        if let Some(index) = self.draft.keys.iter().position(elsewhere) {
+        let index = *self.key_ids.entry(key.id.clone()).or_insert(self.draft.keys.len());
+        // Twice in one project is told by `policy`.
+        let elsewhere =
+            |other: &policy::Key| (other.tenant.as_str(), other.project.as_str()) != (tenant, project);
+        if self.draft.keys.get(index).is_some_and(elsewhere) {
             let first = self.paths.keys.get(index).cloned().unwrap_or_default();
             self.mistakes.add(format!("{path}.id"), format!("`{}` is already taken by {first}", key.id));
         }
@@ -221,12 +325,12 @@ impl Maker<'_> {
         seconds
     }
 
-    fn service(&mut self, path: &str, tenant: &file::Tenant, service: &file::Service) {
-        let (owner, id) = (tenant.id.clone(), service.id.clone());
+    fn service(&mut self, path: &str, owner: (&str, Option<&str>), service: &file::Service) {
+        let (tenant, id) = (owner.0.to_owned(), service.id.clone());
         let disabled = service.status == file::Status::Off;
-        self.draft.services.push(policy::Service { tenant: owner.clone(), id: id.clone(), disabled });
+        self.draft.services.push(policy::Service { tenant: tenant.clone(), id: id.clone(), disabled });
         self.paths.services.push(path.to_owned());
-        let scope = Scope::One(Subject::Service { tenant: owner, service: id });
+        let scope = Scope::One(Subject::Service { tenant, service: id });
         for (field, measure, ceiling) in
             [("rpm", policy::Measure::Requests, service.rpm), ("tpm", policy::Measure::Tokens, service.tpm)]
         {
@@ -238,7 +342,7 @@ impl Maker<'_> {
             self.draft.limits.push(draft);
             self.paths.limits.push(format!("{path}.{field}"));
         }
-        self.limits(path, "limits", &scope, known_zone(tenant), &service.limits);
+        self.limits(path, "limits", &scope, owner.1, &service.limits);
     }
 
     fn limits(&mut self, path: &str, field: &str, scope: &Scope, zone: Option<&str>, limits: &[file::Limit]) {

@@ -11,6 +11,7 @@ mod limits;
 mod mistakes;
 mod models;
 pub(crate) mod node;
+mod objects;
 mod problem;
 mod read;
 mod setup;
@@ -25,6 +26,7 @@ use std::path::Path;
 pub use engine::Book;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
+pub use objects::{Base, Directory, Fault, Form, Kept, form, place};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
 pub use setup::{Admin, Setup, api_key_hash, journal, load, load_text, load_whole};
 
@@ -34,6 +36,7 @@ pub use traces::Traces;
 use mistakes::Mistake;
 use node::{Kind, Node};
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 /// A file's form, and where each part of it stands.
 #[derive(Debug)]
@@ -122,7 +125,31 @@ fn read_part<T: DeserializeOwned>(
     Ok((typed, Source { name: name.to_owned(), root, digest: blake3::hash(text.as_bytes()) }))
 }
 
+/// The plans and tenants of a file as one JSON object, whatever else it holds; mistakes of form have line and column.
+pub fn people(path: &Path, lookup: Lookup<'_>) -> Result<Map<String, Value>, LoadError> {
+    let (People { .. }, source): (People, _) = read_fields(path, &["plans", "tenants"], lookup)?;
+    match objects::json(&source.root) {
+        Value::Object(fields) => Ok(fields),
+        _ => Ok(Map::new()),
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct People {
+    #[serde(default, rename = "plans")]
+    _plans: Vec<file::Plan>,
+    #[serde(default, rename = "tenants")]
+    _tenants: Vec<file::Tenant>,
+}
+
+/// A value as YAML writes it in a line.
+pub fn value(text: &str) -> Result<Value, String> {
+    let node = node::parse(text).map_err(|problem| problem.what)?;
+    Ok(node.as_ref().map_or(Value::Null, objects::json))
+}
+
 /// The JSON Schema of the file.
-pub fn schema() -> serde_json::Value {
+pub fn schema() -> Value {
     schemars::schema_for!(file::File).to_value()
 }

@@ -8,11 +8,13 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tollbook_admission::{ApiKeyHash, Settings, Snapshot, TokenizerFile};
 use tollbook_gateway as gateway;
+use tollbook_pricing::PriceBook;
 
 use super::engine::{Book, book, gateways};
 use super::environment::Lookup;
-use super::file::{File, Log, default_data_dir, journal_in};
+use super::file::{File, Log, Origin, default_data_dir, journal_in};
 use super::mistakes::Mistakes;
+use super::objects::Base;
 use super::problem::LoadError;
 use super::tokenizers::{Look, Tokenizers};
 use super::traces::{Traces, traces};
@@ -35,6 +37,8 @@ pub struct Setup {
     pub traces: Option<Traces>,
     pub calls: Settings,
     pub snapshot: Snapshot,
+    /// Where the store defines who may ask: what its objects are checked against. The snapshot knows none of them yet.
+    pub base: Option<Arc<Base>>,
     /// Legal, but probably not meant.
     pub warnings: Vec<String>,
     /// The files it was read from: the configuration itself and those it names.
@@ -74,8 +78,28 @@ pub fn load_text(name: &str, text: &str, folder: &Path, lookup: Lookup<'_>) -> R
     check(file, &source, folder, Look::Whole(&[]))
 }
 
+/// What objects of the store are checked against, if it has any.
+fn base(
+    mistakes: &mut Mistakes,
+    file: &Arc<File>,
+    hasher: &ApiKeyHash,
+    prices: &PriceBook,
+) -> Option<Arc<Base>> {
+    if file.config.source == Origin::File {
+        return None;
+    }
+    for (field, given) in [("plans", !file.plans.is_empty()), ("tenants", !file.tenants.is_empty())] {
+        if given {
+            let what = "are in the store, as config.source says";
+            let help = "put them there with `tollbook apply -f FILE`, and leave them out here";
+            mistakes.add_with_help(field, what, help);
+        }
+    }
+    Some(Arc::new(Base { file: Arc::clone(file), hasher: hasher.clone(), prices: prices.clone() }))
+}
+
 fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<Setup, LoadError> {
-    let mut mistakes = Mistakes::default();
+    let (file, mut mistakes) = (Arc::new(file), Mistakes::default());
     let files = named_files(&file, folder);
     let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
     let gateway = upstreams::gateway(&mut mistakes, &file, folder, listen);
@@ -87,6 +111,7 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
         hash_of(&mut mistakes, file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
     let prices = models::prices(&mut mistakes, &file);
     let models = models::plans(&mut mistakes, &file, &mut Tokenizers::new(folder, look));
+    let base = base(&mut mistakes, &file, &api_key_hash, &prices);
     let catalog = catalog::catalog(&mut mistakes, &file, &api_key_hash);
     calls.away.gateways = gateways(&mut mistakes, &file, catalog.as_ref().map(|(catalog, _)| catalog));
     match catalog {
@@ -99,10 +124,11 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
                 data_dir: folder.join(&file.data_dir),
                 journal: journal_in(folder, &file.data_dir, file.journal.as_deref()),
                 book,
-                log: file.log,
+                log: file.log.clone(),
                 traces,
                 calls,
                 snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
+                base,
                 warnings,
                 digest: digest(source, &files),
                 files,

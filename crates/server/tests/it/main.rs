@@ -14,6 +14,7 @@ mod demo;
 mod domain;
 mod import;
 mod journal;
+mod office;
 mod process;
 mod program;
 mod report;

@@ -109,10 +109,15 @@ impl Drop for Tollbook {
 
 /// Sends a request and leaves the answer to be read.
 pub(crate) fn send(address: SocketAddr, method: &str, path: &str, key: &str, body: &str) -> TcpStream {
+    send_with(address, method, path, key, "", body)
+}
+
+/// The same with further lines in its head.
+fn send_with(address: SocketAddr, method: &str, path: &str, key: &str, lines: &str, body: &str) -> TcpStream {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\nconnection: close\r\n{lines}content-length: {}\r\n\r\n",
         body.len()
     );
     socket.write_all(head.as_bytes()).unwrap();
@@ -122,9 +127,22 @@ pub(crate) fn send(address: SocketAddr, method: &str, path: &str, key: &str, bod
 
 /// A whole answer that is JSON; null for an empty one.
 pub(crate) fn call(address: SocketAddr, method: &str, path: &str, key: &str, body: &str) -> (u16, Value) {
+    let (status, _, answer) = call_with(address, method, path, key, "", body);
+    (status, answer)
+}
+
+/// The same with further lines in its head; tells the answer's head too, in small letters.
+pub(crate) fn call_with(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    key: &str,
+    lines: &str,
+    body: &str,
+) -> (u16, String, Value) {
     let mut text = String::new();
-    send(address, method, path, key, body).read_to_string(&mut text).unwrap();
+    send_with(address, method, path, key, lines, body).read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    (status, head.to_ascii_lowercase(), serde_json::from_str(body).unwrap_or(Value::Null))
 }

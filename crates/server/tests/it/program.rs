@@ -130,11 +130,14 @@ fn offered(words: &str) -> Vec<String> {
     let script = tollbook(&["completions", "bash"]);
     assert_eq!(script.status.code(), Some(0), "{}", text(&script.stderr));
     let count = words.split(' ').count();
+    // As a file: one argument may not be as long as the script.
+    let file = tempfile::NamedTempFile::new().unwrap();
     let ask = format!(
         "{}\nCOMP_WORDS=({words} \"\"); COMP_CWORD={count}; _tollbook tollbook \"\" \"\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         text(&script.stdout)
     );
-    let output = Command::new("bash").args(["--norc", "-c", &ask]).output().unwrap();
+    std::fs::write(file.path(), ask).unwrap();
+    let output = Command::new("bash").arg("--norc").arg(file.path()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout).lines().map(str::to_owned).collect()
 }

@@ -149,7 +149,7 @@ fn the_operators_listener_needs_its_key() {
     assert_eq!(program.operators("GET", "/admin/v1/explain", &Value::Null).0, 405);
     for body in ["", "[]", "{", "{\"key_id\": 5}", "{\"nonsense\": 1}", "{}", "{\"key_id\": \"k\"}"] {
         let (status, answer) = call(admin, "POST", "/admin/v1/explain", OPERATOR, body);
-        assert_eq!((status, &answer["error"]["code"]), (400, &json!("bad_question")), "{body}");
+        assert_eq!((status, &answer["code"]), (400, &json!("bad_question")), "{body}");
     }
     for question in [json!({"key_id": "none", "model": "m"}), json!({"key_id": "k", "model": "none"})] {
         assert_eq!(program.operators("POST", "/admin/v1/explain", &question).0, 404, "{question}");
@@ -254,7 +254,7 @@ fn a_call_that_cannot_be_priced_is_not_explained_as_admitted() {
     let program = Tollbook::start(&["serve", "-c", &path], world.folder.path());
     let question = json!({"key_id": "k", "model": "m"});
     let (status, answer) = program.operators("POST", "/admin/v1/explain", &question);
-    assert_eq!((status, &answer["error"]["code"]), (422, &json!("unpriced")), "{answer}");
+    assert_eq!((status, &answer["code"]), (422, &json!("unpriced")), "{answer}");
     program.stop();
 }
 

@@ -6,6 +6,7 @@
 mod calls;
 mod clients;
 mod limit;
+mod people;
 mod traces;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use super::values::{Decimal, Secret, Size, Span};
 pub use calls::{Breaker, Calls};
 pub use clients::*;
 pub use limit::*;
+pub use people::*;
 pub use traces::Traces;
 
 /// `tollbook.yaml`: one gateway process. Any value may hold `${VARIABLE}` or `${VARIABLE:-default}`, replaced from the
@@ -87,6 +89,12 @@ pub struct File {
     /// Price of every model that has none. Without it, a limit on `cost` refuses calls to models without a price.
     #[serde(default)]
     pub default_price: Option<Price>,
+    /// Where plans, tenants, projects, keys and services are defined.
+    #[serde(default)]
+    pub config: Truth,
+    /// Named sets of limits that tenants share.
+    #[serde(default)]
+    pub plans: Vec<Plan>,
     /// Who may ask.
     #[serde(default)]
     pub tenants: Vec<Tenant>,
@@ -632,121 +640,4 @@ pub enum PriceUnit {
     Million,
     /// A single one.
     One,
-}
-
-/// Who is charged: a customer, a department. Limits of a tenant bind all its projects and keys together.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Tenant {
-    /// Unique name.
-    pub id: String,
-    /// Refuse all its keys.
-    #[serde(default)]
-    pub disabled: bool,
-    /// Time zone of its quotas, as `Europe/Amsterdam`; UTC if absent.
-    #[serde(default)]
-    pub zone: Option<String>,
-    /// Limits on everything this tenant does.
-    #[serde(default)]
-    pub limits: Vec<Limit>,
-    /// Limits on each end user of this tenant, with an account of its own; a call names one in the header
-    /// `x-tollbook-user`.
-    #[serde(default)]
-    pub user_limits: Vec<Limit>,
-    /// Parts of a tenant, with keys.
-    #[serde(default)]
-    pub projects: Vec<Project>,
-    /// Fixed business services; a call names one in the header `x-tollbook-service`.
-    #[serde(default)]
-    pub services: Vec<Service>,
-}
-
-/// A part of a tenant.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Project {
-    /// Unique in its tenant.
-    pub id: String,
-    /// Refuse all its keys.
-    #[serde(default)]
-    pub disabled: bool,
-    /// Limits on everything this project does.
-    #[serde(default)]
-    pub limits: Vec<Limit>,
-    /// What clients show to be let in.
-    #[serde(default)]
-    pub keys: Vec<Key>,
-}
-
-/// What a client shows to be let in. The accounts hang on `id`, so a new secret starts no new budget.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Key {
-    /// Unique in the whole file.
-    pub id: String,
-    /// The secret's hash, as `tollbook keys new` prints it.
-    #[serde(default)]
-    pub hash: Option<String>,
-    /// The secret itself, instead of `hash`; for tests and `${VARIABLE}`s.
-    #[serde(default)]
-    pub secret: Option<Secret>,
-    /// The secret before this one, while a rotation overlaps.
-    #[serde(default)]
-    pub previous: Option<PreviousSecret>,
-    /// The service its calls belong to unless they name one.
-    #[serde(default)]
-    pub service: Option<String>,
-    /// Models this key may use; all if absent.
-    #[serde(default)]
-    pub models: Option<Vec<String>>,
-    /// Limits on this key alone.
-    #[serde(default)]
-    pub limits: Vec<Limit>,
-    /// Refuse this key.
-    #[serde(default)]
-    pub disabled: bool,
-    /// Refuse this key from this instant on, as `2027-01-01T00:00:00Z`; the zone must be given.
-    #[serde(default)]
-    pub expires: Option<String>,
-}
-
-/// A secret that is being replaced.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PreviousSecret {
-    /// Its hash.
-    pub hash: String,
-    /// Refused from this instant on, as `2027-01-01T00:00:00Z`; the zone must be given.
-    pub until: String,
-}
-
-/// A fixed business service of a tenant.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Service {
-    /// Unique in its tenant.
-    pub id: String,
-    /// Calls per calendar minute.
-    #[serde(default)]
-    pub rpm: Option<u64>,
-    /// llm_tokens per calendar minute.
-    #[serde(default)]
-    pub tpm: Option<u64>,
-    /// Whether the service takes calls.
-    #[serde(default)]
-    pub status: Status,
-    /// More limits on this service.
-    #[serde(default)]
-    pub limits: Vec<Limit>,
-}
-
-/// Whether a service takes calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// It does.
-    #[default]
-    On,
-    /// Its calls are refused.
-    Off,
 }

@@ -1,0 +1,543 @@
+//! The operators' API on objects: lists, documents, changes of them, their history, all of them at once.
+//!
+//! A document that was read can be written back as it was: what cannot be changed in it (ids, version, times) is passed
+//! over, and a key's hash, which is never shown, stays. A secret is shown once, where it is made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::StatusCode;
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tollbook_store::{ChangesQuery, ObjectKind, ObjectName};
+
+use super::answer::away;
+use super::routes::{Action, Ids, ROOT};
+use super::{Admin, Answer, Asked, Refusal, nothing};
+use crate::config::file::Role;
+use crate::config::{Fault, Kept, place};
+use crate::key::{self, KeyHash};
+use crate::office::{Changed, Counter, Done, OfficeError, Order, View, When, Wish, nested, wishes};
+use crate::text::unescaped;
+
+/// Objects on a page unless the question says otherwise, and at most.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1_000;
+/// How often a merge is tried while others change the same object.
+const MERGES: usize = 8;
+/// How many characters of a secret tell keys apart.
+const PREFIX_LENGTH: usize = 8;
+/// Members that tell of an object and are not of its document; so do the ids in its path.
+const TOLD: [&str; 3] = ["version", "created_at", "changed_at"];
+/// Members of a document that are not shown.
+const HIDDEN: [&str; 1] = ["hash"];
+/// Members by which lists can be filtered.
+const FILTERS: [&str; 5] = ["disabled", "plan", "status", "service", "role"];
+
+pub(super) async fn answer(admin: &Admin, action: Action, asked: Asked<'_>) -> Result<Answer, Refusal> {
+    let Some(counter) = &admin.counter else { return Err(in_the_file(action)) };
+    let query = Query::parse(asked.query)?;
+    let desk = Desk { admin, counter, asked, query };
+    match action {
+        Action::List(kind) => desk.list(kind),
+        Action::Create(kind) => desk.create(kind).await,
+        Action::Show(kind) => desk.show(kind),
+        Action::Replace(kind) => desk.replace(kind).await,
+        Action::Merge(kind) => desk.merge(kind).await,
+        Action::Delete(kind) => desk.delete(kind).await,
+        Action::Rotate(kind) => desk.rotate(kind).await,
+        Action::Changes => desk.changes().await,
+        Action::Apply => desk.apply().await,
+        Action::Export => Ok(desk.export()),
+        Action::Explain | Action::Accounts | Action::Inspect | Action::OpenApi => Err(nothing()),
+    }
+}
+
+fn in_the_file(action: Action) -> Refusal {
+    let reads = matches!(action, Action::List(_) | Action::Show(_) | Action::Changes | Action::Export);
+    let status = if reads { StatusCode::NOT_FOUND } else { StatusCode::METHOD_NOT_ALLOWED };
+    Refusal::new(status, "in_the_file", OfficeError::File.to_string())
+}
+
+/// One question under way.
+struct Desk<'a> {
+    admin: &'a Admin,
+    counter: &'a Counter,
+    asked: Asked<'a>,
+    query: Query,
+}
+
+impl Desk<'_> {
+    fn name(&self, kind: ObjectKind) -> ObjectName {
+        self.asked.ids.clone().name(kind)
+    }
+
+    fn list(&self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let view = self.counter.view();
+        let (after, prefix) = (self.query.text("after"), self.query.text("prefix").unwrap_or_default());
+        let limit = self.query.number("limit")?.map_or(PAGE, |limit| limit.clamp(1, PAGE_MAX));
+        let Ids { tenant, project, .. } = &self.asked.ids;
+        let mine = view.objects.iter().filter(|(name, _)| {
+            let inside = match kind {
+                ObjectKind::Plan | ObjectKind::Operator | ObjectKind::Tenant => true,
+                ObjectKind::Project | ObjectKind::Service => name.tenant == *tenant,
+                ObjectKind::Key => name.tenant == *tenant && name.project == *project,
+            };
+            name.kind == kind && inside && (self.asked.grant.tenant.is_none() || self.asked.grant.sees(name))
+        });
+        let mut data = Vec::new();
+        let mut next = None;
+        for (name, kept) in mine {
+            let id = own_id(name);
+            if after.is_some_and(|after| id <= after) || !id.starts_with(prefix) {
+                continue;
+            }
+            let document = document(kept);
+            if !self.query.filters().all(|(field, wanted)| matches(document.get(field), wanted)) {
+                continue;
+            }
+            if data.len() == limit {
+                next = data.last().and_then(|last: &Value| last.get("id").cloned());
+                break;
+            }
+            data.push(shown(name, kept));
+        }
+        if data.is_empty() && !self.owner_is_there(&view, kind) {
+            return Err(nothing());
+        }
+        Ok(json!({"object": "list", "data": data, "next": next, "revision": view.revision}).into())
+    }
+
+    /// Whether what a list hangs on exists.
+    fn owner_is_there(&self, view: &View, kind: ObjectKind) -> bool {
+        let owner = match kind {
+            ObjectKind::Plan | ObjectKind::Operator | ObjectKind::Tenant => return true,
+            ObjectKind::Project | ObjectKind::Service => ObjectKind::Tenant,
+            ObjectKind::Key => ObjectKind::Project,
+        };
+        view.objects.contains_key(&self.name(owner))
+    }
+
+    fn show(&self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let (view, name) = (self.counter.view(), self.name(kind));
+        let kept = view.objects.get(&name).ok_or_else(nothing)?;
+        Ok(of_object(&name, kept, StatusCode::OK))
+    }
+
+    async fn create(self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let mut document = self.document()?;
+        let Some(Value::String(id)) = document.remove("id") else {
+            return Err(bad("the body has no `id`, or it is no text"));
+        };
+        let mut name = self.name(kind);
+        *own_id_mut(&mut name) = id;
+        self.put(name, document, When::New).await
+    }
+
+    async fn replace(self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let (document, name) = (self.document()?, self.name(kind));
+        let header = |header| self.asked.headers.get(header).and_then(|value| value.to_str().ok());
+        let when = match (self.if_match()?, header(IF_NONE_MATCH)) {
+            (Some(when), _) => when,
+            (None, Some("*")) => When::New,
+            (None, _) if self.counter.view().objects.contains_key(&name) => {
+                let message = "it is there: say by `If-Match` which version is replaced, or `*` for any";
+                return Err(Refusal::new(StatusCode::PRECONDITION_REQUIRED, "no_version", message));
+            }
+            (None, _) => When::New,
+        };
+        self.put(name, document, when).await
+    }
+
+    /// Writes a document; a key without a hash gets a secret, which is shown in the answer.
+    async fn put(
+        &self,
+        name: ObjectName,
+        document: Map<String, Value>,
+        when: When,
+    ) -> Result<Answer, Refusal> {
+        let mut document = document;
+        let secret = self.secret_for(&name, &mut document)?;
+        let was_there = self.counter.view().objects.contains_key(&name);
+        let done = self.order(vec![wish(name.clone(), Some(document), when)]).await?;
+        let status = if was_there { StatusCode::OK } else { StatusCode::CREATED };
+        self.written(&name, &done, status, secret)
+    }
+
+    /// A key or an operator that is new and has no hash gets one.
+    fn secret_for(
+        &self,
+        name: &ObjectName,
+        document: &mut Map<String, Value>,
+    ) -> Result<Option<String>, Refusal> {
+        if !matches!(name.kind, ObjectKind::Key | ObjectKind::Operator) {
+            return Ok(None);
+        }
+        if document.contains_key("hash") || self.counter.view().objects.contains_key(name) {
+            return Ok(None);
+        }
+        let (secret, hash, prefix) = self.new_secret()?;
+        document.insert("hash".to_owned(), hash);
+        document.insert("prefix".to_owned(), prefix);
+        Ok(Some(secret))
+    }
+
+    fn new_secret(&self) -> Result<(String, Value, Value), Refusal> {
+        let secret = key::generate().map_err(|error| away(&format!("no random bits: {error}")))?;
+        let hash = KeyHash(self.admin.admission.snapshot().api_key_hash.digest(&secret)).to_string();
+        let prefix: String = secret.chars().take(PREFIX_LENGTH).collect();
+        Ok((secret, Value::from(hash), Value::from(prefix)))
+    }
+
+    async fn merge(self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let (patch, name, wanted) = (self.document()?, self.name(kind), self.if_match()?);
+        self.change(&name, wanted, |document| merged(document, &patch))
+            .await
+            .and_then(|done| self.written(&name, &done, StatusCode::OK, None))
+    }
+
+    async fn rotate(self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let (name, wanted) = (self.name(kind), self.if_match()?);
+        let asked = if self.asked.body.is_empty() { Map::new() } else { self.document()? };
+        let overlap = overlap(&asked)?;
+        let (secret, hash, prefix) = self.new_secret()?;
+        let now = i64::try_from(self.admin.admission.now() / 1_000_000).unwrap_or(i64::MAX);
+        let until =
+            Timestamp::from_second(now.saturating_add(overlap)).map_err(|_| bad("`overlap` is too long"))?;
+        let done = self.change(&name, wanted, |document| {
+            let before = document.insert("hash".to_owned(), hash.clone());
+            document.insert("prefix".to_owned(), prefix.clone());
+            match before {
+                Some(hash) if overlap > 0 && kind == ObjectKind::Key => {
+                    document.insert("previous".to_owned(), json!({"hash": hash, "until": until.to_string()}));
+                }
+                _ => drop(document.remove("previous")),
+            }
+        });
+        let done = done.await?;
+        self.written(&name, &done, StatusCode::OK, Some(secret))
+    }
+
+    /// Changes what is there, whatever others change at the same time, unless a version is wanted.
+    async fn change(
+        &self,
+        name: &ObjectName,
+        wanted: Option<When>,
+        change: impl Fn(&mut Map<String, Value>),
+    ) -> Result<Done, Refusal> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let view = self.counter.view();
+            let kept = view.objects.get(name).ok_or_else(nothing)?;
+            let mut document = document(kept);
+            change(&mut document);
+            let when = match wanted {
+                Some(When::Version(version)) => When::Version(version),
+                _ => When::Version(kept.version),
+            };
+            match self.ordered(vec![wish(name.clone(), Some(document), when)]).await {
+                Err(OfficeError::Conflict { .. }) if wanted.is_none() && tries < MERGES => {}
+                other => return other.map_err(refused),
+            }
+        }
+    }
+
+    async fn delete(self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let name = self.name(kind);
+        let when = self.if_match()?.unwrap_or(When::There);
+        let cascade = self.query.flag("cascade")?;
+        let done = self.order(vec![Wish { cascade, ..wish(name, None, when) }]).await?;
+        let told = json!({"revision": done.revision, "changed": done.changed.iter().map(changed).collect::<Vec<_>>()});
+        Ok(told.into())
+    }
+
+    async fn changes(self) -> Result<Answer, Refusal> {
+        let tenant = self.asked.grant.tenant.clone().or_else(|| self.query.text("tenant").map(str::to_owned));
+        let before = self.query.number("before")?.and_then(|before| u64::try_from(before).ok());
+        let limit = self.query.number("limit")?.map_or(PAGE, |limit| limit.clamp(1, PAGE_MAX));
+        let query = ChangesQuery { tenant, before, limit };
+        let changes = self.counter.store().changes(&query).await.map_err(|error| away(&error.to_string()))?;
+        let next = (changes.len() == limit).then(|| changes.last().map(|change| change.number)).flatten();
+        // What operators are is for owners alone.
+        let seen = changes.iter().filter(|change| {
+            self.asked.grant.role == Role::Owner || change.name.kind != ObjectKind::Operator
+        });
+        let data: Vec<Value> = seen
+            .map(|change| {
+                let text = |document: &Option<String>| document.as_deref().map_or(Value::Null, hidden);
+                json!({
+                    "number": change.number, "at": instant(change.at), "who": change.who,
+                    "object": place(&change.name), "before": text(&change.before), "after": text(&change.after),
+                })
+            })
+            .collect();
+        Ok(json!({"object": "list", "data": data, "next": next}).into())
+    }
+
+    async fn apply(self) -> Result<Answer, Refusal> {
+        let document = self.document()?;
+        let hash =
+            |secret: &str| KeyHash(self.admin.admission.snapshot().api_key_hash.digest(secret)).to_string();
+        let prune = self.query.flag("prune")?;
+        let view = self.counter.view();
+        let wishes = wishes(document, hash, prune.then_some(&view.objects));
+        let done = self.order(wishes.map_err(|faults| refused(OfficeError::Wrong(faults)))?).await?;
+        Ok(json!({
+            "revision": done.revision, "dry_run": self.query.flag("dry_run")?,
+            "changed": done.changed.iter().map(changed).collect::<Vec<_>>(), "warnings": done.warnings,
+        })
+        .into())
+    }
+
+    fn export(&self) -> Answer {
+        nested(&self.counter.view().objects).into()
+    }
+
+    async fn order(&self, wishes: Vec<Wish>) -> Result<Done, Refusal> {
+        self.ordered(wishes).await.map_err(refused)
+    }
+
+    async fn ordered(&self, wishes: Vec<Wish>) -> Result<Done, OfficeError> {
+        let dry_run = self.query.flag("dry_run").unwrap_or(false);
+        self.counter.order(Order { who: self.asked.grant.who.clone(), wishes, dry_run }).await
+    }
+
+    /// The object as it is after a change.
+    fn written(
+        &self,
+        name: &ObjectName,
+        done: &Done,
+        status: StatusCode,
+        secret: Option<String>,
+    ) -> Result<Answer, Refusal> {
+        let dry_run = self.query.flag("dry_run")?;
+        let view = self.counter.view();
+        let mut answer = match view.objects.get(name).filter(|_| !dry_run) {
+            Some(kept) => of_object(name, kept, status),
+            None => json!({"dry_run": true, "changed": done.changed.iter().map(changed).collect::<Vec<_>>()})
+                .into(),
+        };
+        if let Value::Object(members) = &mut answer.body {
+            if let Some(secret) = secret.filter(|_| !dry_run) {
+                members.insert("secret".to_owned(), Value::from(secret));
+            }
+            if !done.warnings.is_empty() {
+                members.insert("warnings".to_owned(), json!(done.warnings));
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The body's members, without those that are no part of a document.
+    fn document(&self) -> Result<Map<String, Value>, Refusal> {
+        let value = serde_json::from_slice(&self.asked.body);
+        let value: Value = value.map_err(|error| bad(format!("the body is no JSON: {error}")))?;
+        let Value::Object(mut document) = value else { return Err(bad("the body is no JSON object")) };
+        for member in TOLD {
+            document.remove(member);
+        }
+        let Ids { tenant, project, .. } = &self.asked.ids;
+        for (member, id) in [("tenant", tenant), ("project", project)].iter().filter(|(_, id)| !id.is_empty())
+        {
+            if document.remove(*member).is_some_and(|given| given != id.as_str()) {
+                return Err(bad(format!("`{member}` is not the one in the path")));
+            }
+        }
+        Ok(document)
+    }
+
+    fn if_match(&self) -> Result<Option<When>, Refusal> {
+        let Some(value) = self.asked.headers.get(IF_MATCH) else { return Ok(None) };
+        let text = value.to_str().unwrap_or_default().trim();
+        if text == "*" {
+            return Ok(Some(When::There));
+        }
+        let version = text.trim_start_matches("W/").trim_matches('"').parse();
+        version
+            .map(|version| Some(When::Version(version)))
+            .map_err(|_| bad("`If-Match` is no version of ours"))
+    }
+}
+
+fn wish(name: ObjectName, document: Option<Map<String, Value>>, when: When) -> Wish {
+    Wish { name, document, when, cascade: false }
+}
+
+fn own_id(name: &ObjectName) -> &str {
+    match name.kind {
+        ObjectKind::Tenant => &name.tenant,
+        ObjectKind::Project => &name.project,
+        _ => &name.id,
+    }
+}
+
+fn own_id_mut(name: &mut ObjectName) -> &mut String {
+    match name.kind {
+        ObjectKind::Tenant => &mut name.tenant,
+        ObjectKind::Project => &mut name.project,
+        _ => &mut name.id,
+    }
+}
+
+/// The document as the store has it.
+fn document(kept: &Kept) -> Map<String, Value> {
+    serde_json::from_str(&kept.document).unwrap_or_default()
+}
+
+/// Without what is not shown.
+fn hidden(document: &str) -> Value {
+    let mut value: Value = serde_json::from_str(document).unwrap_or_default();
+    hide(&mut value);
+    value
+}
+
+fn hide(value: &mut Value) {
+    let Value::Object(members) = value else { return };
+    members.retain(|member, _| !HIDDEN.contains(&member.as_str()));
+    members.values_mut().for_each(hide);
+}
+
+fn shown(name: &ObjectName, kept: &Kept) -> Value {
+    let mut members = Map::new();
+    for (member, id) in [("tenant", &name.tenant), ("project", &name.project)] {
+        if !id.is_empty() {
+            members.insert(member.to_owned(), Value::from(id.as_str()));
+        }
+    }
+    members.insert("id".to_owned(), Value::from(own_id(name)));
+    members.insert("version".to_owned(), Value::from(kept.version));
+    members.insert("created_at".to_owned(), Value::from(instant(kept.created_at)));
+    members.insert("changed_at".to_owned(), Value::from(instant(kept.changed_at)));
+    if let Value::Object(document) = hidden(&kept.document) {
+        members.extend(document);
+    }
+    Value::Object(members)
+}
+
+fn of_object(name: &ObjectName, kept: &Arc<Kept>, status: StatusCode) -> Answer {
+    let location = (status == StatusCode::CREATED).then(|| format!("{ROOT}/{}", place(name)));
+    Answer { status, body: shown(name, kept), version: Some(kept.version), location }
+}
+
+fn changed(changed: &Changed) -> Value {
+    let what = match (&changed.before, &changed.after) {
+        (None, _) => "created",
+        (Some(_), Some(_)) => "changed",
+        (Some(_), None) => "deleted",
+    };
+    let text = |document: &Option<String>| document.as_deref().map_or(Value::Null, hidden);
+    json!({
+        "object": place(&changed.name), "change": what, "version": changed.version,
+        "before": text(&changed.before), "after": text(&changed.after),
+    })
+}
+
+/// Unix milliseconds as RFC 3339.
+fn instant(milliseconds: u64) -> String {
+    let at = i64::try_from(milliseconds).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
+    at.map_or_else(String::new, |at| at.to_string())
+}
+
+/// A JSON merge patch (RFC 7396).
+fn merged(document: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (member, value) in patch {
+        match value {
+            Value::Null => drop(document.remove(member)),
+            Value::Object(inner) => {
+                let slot = document.entry(member.clone()).or_insert_with(|| Value::Object(Map::new()));
+                if !slot.is_object() {
+                    *slot = Value::Object(Map::new());
+                }
+                if let Value::Object(slot) = slot {
+                    merged(slot, inner);
+                }
+            }
+            other => drop(document.insert(member.clone(), other.clone())),
+        }
+    }
+}
+
+/// Seconds for which the secret before works too.
+fn overlap(asked: &Map<String, Value>) -> Result<i64, Refusal> {
+    let Some(value) = asked.get("overlap") else { return Ok(0) };
+    let span = value.as_str().and_then(crate::config::values::Span::parse);
+    let span = span.ok_or_else(|| bad("`overlap` must be a length of time with its unit, as 24h"))?;
+    Ok(i64::try_from(span.0.as_secs()).unwrap_or(i64::MAX))
+}
+
+fn matches(value: Option<&Value>, wanted: &str) -> bool {
+    match value {
+        None | Some(Value::Null) => wanted == "false" || wanted.is_empty(),
+        Some(Value::String(text)) => text == wanted,
+        Some(Value::Bool(truth)) => wanted == if *truth { "true" } else { "false" },
+        Some(_) => false,
+    }
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message)
+}
+
+fn fault(fault: &Fault) -> Value {
+    json!({"object": fault.object, "field": fault.field, "what": fault.what})
+}
+
+fn refused(error: OfficeError) -> Refusal {
+    let message = error.to_string();
+    match error {
+        OfficeError::File => Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "in_the_file", message),
+        OfficeError::Wrong(faults) => {
+            let faults: Vec<Value> = faults.iter().map(fault).collect();
+            Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "not_right", message).with("faults", json!(faults))
+        }
+        OfficeError::Conflict { name, now, .. } => {
+            let now = now.map_or(Value::Null, |kept| shown(&name, &kept));
+            Refusal::new(StatusCode::CONFLICT, "conflict", message).with("current", now)
+        }
+        OfficeError::Missing(_) => Refusal::new(StatusCode::NOT_FOUND, "not_found", message),
+        OfficeError::Busy | OfficeError::Away(_) => away(&message),
+    }
+}
+
+/// The query of a question.
+struct Query(BTreeMap<String, String>);
+
+impl Query {
+    fn parse(text: &str) -> Result<Self, Refusal> {
+        let mut fields = BTreeMap::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (field, value) = pair.split_once('=').unwrap_or((pair, "true"));
+            let value = unescaped(&value.replace('+', " "));
+            let value = value.ok_or_else(|| bad(format!("`{field}` is not percent-encoded UTF-8")))?;
+            let known = ["after", "before", "limit", "prefix", "tenant", "dry_run", "prune", "cascade"];
+            if !known.contains(&field) && !FILTERS.contains(&field) {
+                return Err(bad(format!("`{field}` is no parameter here")));
+            }
+            fields.insert(field.to_owned(), value);
+        }
+        Ok(Self(fields))
+    }
+
+    fn text(&self, field: &str) -> Option<&str> {
+        self.0.get(field).map(String::as_str)
+    }
+
+    fn number(&self, field: &str) -> Result<Option<usize>, Refusal> {
+        let number = self.text(field).map(str::parse).transpose();
+        number.map_err(|_| bad(format!("`{field}` is no number")))
+    }
+
+    fn flag(&self, field: &str) -> Result<bool, Refusal> {
+        match self.text(field) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(bad(format!("`{field}` is true or false"))),
+        }
+    }
+
+    fn filters(&self) -> impl Iterator<Item = (&str, &str)> {
+        FILTERS.iter().filter_map(|field| Some((*field, self.text(field)?)))
+    }
+}

@@ -1,0 +1,211 @@
+//! The description of the operators' API (OpenAPI 3.1), made of the table of routes and the forms of documents.
+
+use std::collections::BTreeMap;
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+use tollbook_store::ObjectKind;
+
+use super::routes::{Action, ROOT, ROUTES, Route};
+use crate::config::file;
+
+/// The whole document.
+pub(crate) fn document() -> Value {
+    let mut generator = SchemaSettings::draft2020_12()
+        .with(|s| s.definitions_path = "/components/schemas".into())
+        .into_generator();
+    let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for route in ROUTES.iter() {
+        let method = route.method.as_str().to_ascii_lowercase();
+        let operation = operation(route, &mut generator);
+        paths.entry(format!("{ROOT}{}", route.path)).or_default().insert(method, operation);
+    }
+    let mut schemas = generator.take_definitions(true);
+    schemas.insert("Problem".to_owned(), problem());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tollbook: operators' API", "version": env!("CARGO_PKG_VERSION"),
+            "description": "Tenants, projects, keys, services, plans and operators, changed while calls run.",
+        },
+        "security": [{"key": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas,
+        },
+    })
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.summary,
+        "description": format!("For {:?}s and above.", route.role).to_lowercase(),
+        "parameters": parameters(route),
+        "responses": responses(route),
+    });
+    if let (Some(body), Value::Object(members)) = (body(route.action, generator), &mut operation) {
+        let required = !matches!(route.action, Action::Rotate(_));
+        let content = json!({"application/json": {"schema": body}});
+        members.insert("requestBody".to_owned(), json!({"required": required, "content": content}));
+    }
+    operation
+}
+
+fn operation_id(route: &Route) -> String {
+    let word = |verb: &str, kind: ObjectKind| format!("{verb}_{}", kind.word());
+    match route.action {
+        Action::List(kind) => word("list", kind),
+        Action::Create(kind) => word("create", kind),
+        Action::Show(kind) => word("show", kind),
+        Action::Replace(kind) => word("replace", kind),
+        Action::Merge(kind) => word("merge", kind),
+        Action::Delete(kind) => word("delete", kind),
+        Action::Rotate(kind) => word("rotate", kind),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let text = |place: &str, name: &str, required: bool, about: &str| json!({"in": place, "name": name, "required": required, "description": about, "schema": {"type": "string"}});
+    let mut parameters = Vec::new();
+    for name in ["tenant", "project", "id"] {
+        if route.path.contains(&format!("{{{name}}}")) {
+            parameters.push(text("path", name, true, "Percent-encoded"));
+        }
+    }
+    let flag = |name: &str, about: &str| json!({"in": "query", "name": name, "description": about, "schema": {"type": "boolean"}});
+    let limit = json!({
+        "in": "query", "name": "limit", "description": "At most so many; 100 if absent",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 1000},
+    });
+    match route.action {
+        Action::List(_) => {
+            parameters.push(limit);
+            parameters.push(text("query", "after", false, "Ids after this one: `next` of the page before"));
+            parameters.push(text("query", "prefix", false, "Ids that begin so"));
+            parameters.push(flag("disabled", "Those that are disabled, or are not"));
+        }
+        Action::Changes => {
+            parameters.push(limit);
+            let before = json!({
+                "in": "query", "name": "before", "description": "Changes before this number: `next` of the page before",
+                "schema": {"type": "integer", "minimum": 0},
+            });
+            parameters.push(before);
+            parameters.push(text("query", "tenant", false, "Of this tenant's objects"));
+        }
+        Action::Replace(_) | Action::Merge(_) | Action::Delete(_) | Action::Rotate(_) => {
+            let about = "The version that is changed, as ETag told it; `*` for any";
+            parameters.push(text("header", "If-Match", false, about));
+            parameters.push(flag("dry_run", "Only say what would become of it"));
+        }
+        Action::Create(_) => parameters.push(flag("dry_run", "Only say what would become of it")),
+        Action::Apply => {
+            parameters.push(flag("dry_run", "Only say what would become of it"));
+            parameters.push(flag(
+                "prune",
+                "Delete plans, tenants and what is in them that the document does not have",
+            ));
+        }
+        _ => {}
+    }
+    if matches!(route.action, Action::Delete(_)) {
+        parameters.push(flag("cascade", "Delete what is below it too"));
+    }
+    parameters
+}
+
+fn responses(route: &Route) -> Value {
+    let problem = |about: &str| {
+        let schema = json!({"$ref": "#/components/schemas/Problem"});
+        json!({"description": about, "content": {"application/problem+json": {"schema": schema}}})
+    };
+    let good =
+        json!({"description": "Done", "content": {"application/json": {"schema": {"type": "object"}}}});
+    let mut responses = json!({
+        "200": good, "400": problem("The question cannot be read"), "401": problem("No operator's key"),
+        "403": problem("The operator may not do this"), "404": problem("Not there, or not to be seen"),
+        "413": problem("The body is too large"), "503": problem("The store or the book is away"),
+    });
+    let Value::Object(members) = &mut responses else { return responses };
+    let changes = matches!(
+        route.action,
+        Action::Create(_)
+            | Action::Replace(_)
+            | Action::Merge(_)
+            | Action::Delete(_)
+            | Action::Rotate(_)
+            | Action::Apply
+    );
+    if changes {
+        members.insert("405".to_owned(), problem("The objects are in the gateway's file"));
+        members.insert(
+            "409".to_owned(),
+            problem("Not as the change takes it to be; `current` is what is there"),
+        );
+        members.insert("422".to_owned(), problem("Not right; `faults` names object, field and mistake"));
+    }
+    if matches!(route.action, Action::Explain) {
+        members.insert("422".to_owned(), problem("Such a call is refused whatever the limits"));
+    }
+    if matches!(route.action, Action::Create(_) | Action::Replace(_)) {
+        let made =
+            json!({"description": "Made", "content": {"application/json": {"schema": {"type": "object"}}}});
+        members.insert("201".to_owned(), made);
+    }
+    if matches!(route.action, Action::Replace(_)) {
+        members.insert("428".to_owned(), problem("It is there, and no version was named"));
+    }
+    responses
+}
+
+fn body(action: Action, generator: &mut SchemaGenerator) -> Option<Value> {
+    match action {
+        Action::Create(kind) | Action::Replace(kind) => Some(form(kind, generator)),
+        Action::Merge(_) | Action::Explain => Some(json!({"type": "object"})),
+        Action::Rotate(_) => Some(json!({
+            "type": "object",
+            "properties": {"overlap": {"type": "string", "description": "How long the secret before works too, as `24h`"}},
+        })),
+        Action::Apply => Some(json!({
+            "type": "object",
+            "properties": {
+                "plans": {"type": "array", "items": generator.subschema_for::<file::Plan>()},
+                "tenants": {"type": "array", "items": generator.subschema_for::<file::Tenant>()},
+            },
+        })),
+        _ => None,
+    }
+}
+
+fn form(kind: ObjectKind, generator: &mut SchemaGenerator) -> Value {
+    let schema = match kind {
+        ObjectKind::Plan => generator.subschema_for::<file::Plan>(),
+        ObjectKind::Tenant => generator.subschema_for::<file::Tenant>(),
+        ObjectKind::Project => generator.subschema_for::<file::Project>(),
+        ObjectKind::Key => generator.subschema_for::<file::Key>(),
+        ObjectKind::Service => generator.subschema_for::<file::Service>(),
+        ObjectKind::Operator => generator.subschema_for::<file::Operator>(),
+    };
+    schema.to_value()
+}
+
+/// RFC 9457.
+fn problem() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "code"],
+        "properties": {
+            "type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"},
+            "detail": {"type": "string"}, "code": {"type": "string"},
+            "faults": {"type": "array", "items": {
+                "type": "object",
+                "properties": {"object": {"type": "string"}, "field": {"type": "string"}, "what": {"type": "string"}},
+            }},
+            "current": {"type": ["object", "null"]},
+        },
+    })
+}

@@ -1,0 +1,281 @@
+//! The store's objects as typed forms, and what a file says about them.
+//!
+//! A document is JSON in the form the file has for the same thing, without its id and without its children, which are
+//! objects of their own. Mistakes are told by object and field.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tollbook_admission::ApiKeyHash;
+use tollbook_policy::Catalog;
+use tollbook_pricing::PriceBook;
+use tollbook_store::{ObjectKind, ObjectName};
+
+use super::file::{self, File};
+use super::mistakes::Mistakes;
+use super::node::{Field, Kind, Node, Scalar};
+use super::problem::Place;
+use super::{catalog, engine, read, warnings};
+use crate::text::escaped;
+
+/// A document, typed.
+#[derive(Debug)]
+pub enum Form {
+    Plan(file::Plan),
+    Tenant(file::Tenant),
+    Project(file::Project),
+    Key(file::Key),
+    Service(file::Service),
+    Operator(file::Operator),
+}
+
+/// An object as it is in force.
+#[derive(Debug)]
+pub struct Kept {
+    pub version: u64,
+    /// As the store has it.
+    pub document: String,
+    /// Unix milliseconds.
+    pub created_at: u64,
+    pub changed_at: u64,
+    pub form: Form,
+}
+
+/// All objects, by name.
+pub type Directory = BTreeMap<ObjectName, Arc<Kept>>;
+
+/// What is wrong with an object.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Fault {
+    /// As in the operators' API, `tenants/acme/projects/web`; empty where it is not of one object.
+    pub object: String,
+    /// `limits[0].ceiling`; empty for the whole object.
+    pub field: String,
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = [&self.object, &self.field];
+        for part in told.into_iter().filter(|part| !part.is_empty()) {
+            write!(f, "{part}: ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// Where an object is in the operators' API, below its version.
+pub fn place(name: &ObjectName) -> String {
+    let ObjectName { kind, tenant, project, id } = name;
+    let (tenant, project, id) = (escaped(tenant), escaped(project), escaped(id));
+    match kind {
+        ObjectKind::Plan => format!("plans/{id}"),
+        ObjectKind::Tenant => format!("tenants/{tenant}"),
+        ObjectKind::Project => format!("tenants/{tenant}/projects/{project}"),
+        ObjectKind::Key => format!("tenants/{tenant}/projects/{project}/keys/{id}"),
+        ObjectKind::Service => format!("tenants/{tenant}/services/{id}"),
+        ObjectKind::Operator => format!("operators/{id}"),
+    }
+}
+
+/// Ends an object's place in the path of a mistake. Ids have it percent-encoded.
+const END: char = '#';
+
+/// What the paths of an object's mistakes begin with.
+pub(super) fn path(name: &ObjectName) -> String {
+    format!("{}{END}", place(name))
+}
+
+fn fault((path, what, help): (String, String, String)) -> Fault {
+    let (object, field) = path.split_once(END).unwrap_or(("", &path));
+    let what = if help.is_empty() { what } else { format!("{what}; {help}") };
+    Fault { object: object.to_owned(), field: field.trim_start_matches('.').to_owned(), what }
+}
+
+/// The tenant that an object belongs to.
+pub(super) fn parent_tenant<'a>(objects: &'a Directory, name: &ObjectName) -> Option<&'a file::Tenant> {
+    let owner = ObjectName {
+        kind: ObjectKind::Tenant,
+        tenant: name.tenant.clone(),
+        project: String::new(),
+        id: String::new(),
+    };
+    match &objects.get(&owner)?.form {
+        Form::Tenant(tenant) => Some(tenant),
+        _ => None,
+    }
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// Every mistake of its form.
+pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Vec<Fault>> {
+    let children: &[&str] = match name.kind {
+        ObjectKind::Tenant => &["projects", "services"],
+        ObjectKind::Project => &["keys"],
+        _ => &[],
+    };
+    let one = |field: &str, what: &str| {
+        vec![Fault { object: place(name), field: field.to_owned(), what: what.to_owned() }]
+    };
+    if let Some(field) = children.iter().find(|field| document.contains_key(**field)) {
+        return Err(one(field, "are objects of their own"));
+    }
+    if document.contains_key("secret") {
+        return Err(one("secret", "a document holds no secret; give its `hash`"));
+    }
+    let id = match name.kind {
+        ObjectKind::Tenant => &name.tenant,
+        ObjectKind::Project => &name.project,
+        _ => &name.id,
+    };
+    let mut whole = document.clone();
+    if whole.insert("id".to_owned(), Value::from(id.as_str())).is_some_and(|given| given != id.as_str()) {
+        return Err(one("id", "is not the one in the path"));
+    }
+    let node = node(&Value::Object(whole));
+    Ok(match name.kind {
+        ObjectKind::Plan => Form::Plan(typed(name, &node)?),
+        ObjectKind::Tenant => Form::Tenant(typed(name, &node)?),
+        ObjectKind::Project => Form::Project(typed(name, &node)?),
+        ObjectKind::Key => Form::Key(typed(name, &node)?),
+        ObjectKind::Service => Form::Service(typed(name, &node)?),
+        ObjectKind::Operator => Form::Operator(typed(name, &node)?),
+    })
+}
+
+fn typed<T: DeserializeOwned>(name: &ObjectName, node: &Node) -> Result<T, Vec<Fault>> {
+    read::read(node).map_err(|problems| {
+        let fault = |problem: super::Problem| Fault {
+            object: place(name),
+            field: problem.path,
+            what: if problem.help.is_empty() {
+                problem.what
+            } else {
+                format!("{}; {}", problem.what, problem.help)
+            },
+        };
+        problems.into_iter().map(fault).collect()
+    })
+}
+
+/// JSON as the tree that forms are read from; it has no lines.
+fn node(value: &Value) -> Node {
+    let place = Place { line: 0, column: 0 };
+    let scalar = |text: String, plain| Kind::Scalar(Scalar { text, plain, written: None });
+    let kind = match value {
+        Value::Null => scalar("null".to_owned(), true),
+        Value::Bool(_) | Value::Number(_) => scalar(value.to_string(), true),
+        Value::String(text) => scalar(text.clone(), false),
+        Value::Array(items) => Kind::List(items.iter().map(node).collect()),
+        Value::Object(fields) => {
+            let field =
+                |(name, value): (&String, &Value)| Field { name: name.clone(), place, value: node(value) };
+            Kind::Map(fields.iter().map(field).collect())
+        }
+    };
+    Node { place, kind }
+}
+
+/// The tree as JSON: what is written without quotes and looks like a number or a truth is one.
+pub(super) fn json(node: &Node) -> Value {
+    match &node.kind {
+        Kind::Scalar(scalar) if scalar.is_null() => Value::Null,
+        Kind::Scalar(Scalar { text, plain: true, .. }) => match text.as_str() {
+            "true" => Value::Bool(true),
+            "false" => Value::Bool(false),
+            // A fraction stays the text it is: it is exact.
+            text => text.parse::<i64>().map_or_else(|_| Value::from(text), Value::from),
+        },
+        Kind::Scalar(scalar) => Value::from(scalar.text.as_str()),
+        Kind::List(items) => items.iter().map(json).collect(),
+        Kind::Map(fields) => {
+            Value::Object(fields.iter().map(|field| (field.name.clone(), json(&field.value))).collect())
+        }
+    }
+}
+
+/// What of a file objects are checked against, and become a catalog with.
+#[derive(Debug)]
+pub struct Base {
+    pub(super) file: Arc<File>,
+    pub(super) hasher: ApiKeyHash,
+    pub(super) prices: PriceBook,
+}
+
+impl Base {
+    /// The catalog of the file's models and these objects, and what is legal but probably not meant.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn catalog(&self, objects: &Directory) -> Result<(Catalog, Vec<String>), Vec<Fault>> {
+        let mut mistakes = Mistakes::default();
+        let made = catalog::of_objects(&mut mistakes, &self.file, objects, &self.hasher);
+        engine::gateways(&mut mistakes, &self.file, made.as_ref().map(|(catalog, _)| catalog));
+        match made {
+            Some((catalog, mut told)) if mistakes.0.is_empty() => {
+                told.extend(warnings::unpriced(&self.file, &self.prices, &catalog));
+                Ok((catalog, told))
+            }
+            _ => {
+                let mut faults: Vec<Fault> = mistakes.0.into_iter().map(fault).collect();
+                faults.sort();
+                faults.dedup();
+                Err(faults)
+            }
+        }
+    }
+
+    /// The hash by which keys and operators are known.
+    pub fn hasher(&self) -> &ApiKeyHash {
+        &self.hasher
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn name(kind: ObjectKind, tenant: &str, project: &str, id: &str) -> ObjectName {
+        ObjectName { kind, tenant: tenant.into(), project: project.into(), id: id.into() }
+    }
+
+    fn faults(name: &ObjectName, document: Value) -> Vec<String> {
+        let Value::Object(document) = document else { panic!("no object") };
+        form(name, &document).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn places_are_paths_and_ids_are_encoded() {
+        assert_eq!(place(&name(ObjectKind::Key, "a/b", "p#", "k")), "tenants/a%2Fb/projects/p%23/keys/k");
+        assert_eq!(place(&name(ObjectKind::Plan, "", "", "gold")), "plans/gold");
+    }
+
+    #[test]
+    fn mistakes_of_form_are_told_by_object_and_field() {
+        let tenant = name(ObjectKind::Tenant, "acme", "", "");
+        let limit = |ceiling: Value| json!({"limits": [{"measure": "requests", "window": "60s", "ceiling": ceiling}]});
+        assert!(form(&tenant, limit(json!(5)).as_object().unwrap()).is_ok());
+        assert!(form(&tenant, limit(Value::Null).as_object().unwrap()).is_ok());
+        assert_eq!(
+            faults(&tenant, limit(json!("many"))),
+            [
+                "tenants/acme: limits[0].ceiling: must be a decimal number, as 600, 2.50 or 2.5e-06, not `many`"
+            ]
+        );
+        assert_eq!(
+            faults(&tenant, json!({"projects": []})),
+            ["tenants/acme: projects: are objects of their own"]
+        );
+        assert_eq!(faults(&tenant, json!({"id": "other"})), ["tenants/acme: id: is not the one in the path"]);
+        assert_eq!(faults(&tenant, json!({"zome": "UTC"})).len(), 1);
+        let key = name(ObjectKind::Key, "acme", "web", "k");
+        assert_eq!(faults(&key, json!({"secret": "x"})).len(), 1);
+    }
+}

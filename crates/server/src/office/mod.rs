@@ -1,0 +1,271 @@
+//! What operators define in the store: tenants, projects, keys, services, plans, operators; read, checked, changed live.
+//!
+//! The store is the truth. A gateway keeps all of it in memory, as of a revision, and follows the feed of changes.
+//! Invariants: a change is checked together with everything else, against the state it is written on: the store takes it
+//! only if nothing was changed since, else it is checked anew. So whatever a gateway reads is right as a whole, for its
+//! own file; objects that do not fit another gateway's file leave that gateway on what it had, with an alarm.
+//! When the store is away: calls go on by what is in memory, changes are refused and nothing of them stays.
+
+mod operators;
+mod whole;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use arc_swap::ArcSwap;
+use serde_json::{Map, Value};
+use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot, watch};
+use tollbook_policy::Catalog;
+use tollbook_store::{Change, Object, ObjectName, ObjectStore, StoreError};
+
+use crate::config::{Base, Directory, Fault, Kept, form, place};
+use crate::live::Live;
+
+pub use operators::{ADMIN_KEY_HOLDER, Grant};
+pub use whole::{nested, wishes};
+pub use write::{Changed, Done, Order, When, Wish};
+
+/// Pause between two looks at the feed.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Mistakes told of objects that do not fit.
+const FAULTS_TOLD: usize = 5;
+/// Orders that wait for their turn.
+const ORDERS_MAX: usize = 64;
+
+/// Everything of the store's objects in this process.
+pub struct Office {
+    store: Arc<dyn ObjectStore>,
+    /// Held for as long as a change, or a new file, is put in force: one at a time.
+    state: Mutex<State>,
+    view: Arc<ArcSwap<View>>,
+}
+
+/// The objects as of a revision, and the one that calls are decided by.
+#[derive(Debug)]
+pub struct State {
+    base: Arc<Base>,
+    revision: u64,
+    objects: Arc<Directory>,
+    in_force: u64,
+}
+
+/// What can be looked at without waiting for a change under way.
+#[derive(Debug, Default)]
+pub struct View {
+    pub revision: u64,
+    pub objects: Arc<Directory>,
+    pub(crate) operators: BTreeMap<[u8; 32], ObjectName>,
+}
+
+/// Why a change was not made; nothing of it stays.
+#[derive(Debug, thiserror::Error)]
+pub enum OfficeError {
+    #[error("tenants, keys and limits are in the gateway's file (config.source: file); change them there")]
+    File,
+    /// What is wrong with it, object by object.
+    #[error("the change is not right: {}", told(.0))]
+    Wrong(Vec<Fault>),
+    /// An object is not as the change takes it to be.
+    #[error("{} {why}", place(.name))]
+    Conflict { name: Box<ObjectName>, why: &'static str, now: Option<Arc<Kept>> },
+    #[error("there is no {}", place(.0))]
+    Missing(Box<ObjectName>),
+    #[error("the objects are changed by others faster than this change can be checked; try again")]
+    Busy,
+    #[error("the store is away: {0}")]
+    Away(#[from] StoreError),
+}
+
+/// An order, and where its answer goes.
+type Ordered = (Order, oneshot::Sender<Result<Done, OfficeError>>);
+
+/// Where the operators' listener gives its orders and looks things up.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    view: Arc<ArcSwap<View>>,
+    store: StoreRef,
+    orders: mpsc::Sender<Ordered>,
+}
+
+#[derive(Clone)]
+struct StoreRef(Arc<dyn ObjectStore>);
+
+impl std::fmt::Debug for StoreRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ObjectStore")
+    }
+}
+
+impl Counter {
+    pub fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    pub fn store(&self) -> &dyn ObjectStore {
+        self.store.0.as_ref()
+    }
+
+    /// Makes a change, or says why not.
+    pub async fn order(&self, order: Order) -> Result<Done, OfficeError> {
+        let (answer, answered) = oneshot::channel();
+        // Both ends are gone only while the process stops.
+        self.orders.send((order, answer)).await.map_err(|_| OfficeError::Busy)?;
+        answered.await.unwrap_or(Err(OfficeError::Busy))
+    }
+}
+
+impl Office {
+    /// Reads everything; the catalog is that of the objects and the file.
+    pub async fn open(store: Arc<dyn ObjectStore>, base: Arc<Base>) -> anyhow::Result<(Self, Catalog)> {
+        let read = store.objects().await.context("cannot read what operators defined")?;
+        let mut objects = Directory::new();
+        for Object { name, version, document, created_at, changed_at } in read.objects {
+            let kept = kept(&name, document, version, (created_at, changed_at))?;
+            objects.insert(name, Arc::new(kept));
+        }
+        let (objects, revision) = (Arc::new(objects), read.revision);
+        let mut state = State { base, revision, objects, in_force: revision };
+        let catalog = state.catalog()?;
+        state.in_force = revision;
+        let view = Arc::new(ArcSwap::from_pointee(view(&state)));
+        Ok((Self { store, state: Mutex::new(state), view }, catalog))
+    }
+
+    /// What the operators' listener needs, and the orders that come through it.
+    pub fn counter(&self) -> (Counter, mpsc::Receiver<Ordered>) {
+        let (orders, ordered) = mpsc::channel(ORDERS_MAX);
+        let store = StoreRef(Arc::clone(&self.store));
+        (Counter { view: Arc::clone(&self.view), store, orders }, ordered)
+    }
+
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().await
+    }
+
+    /// Takes the changes since the state's revision.
+    pub(crate) async fn read_on(&self, state: &mut State) -> anyhow::Result<()> {
+        loop {
+            let changes = self.store.changes_since(state.revision).await?;
+            if changes.is_empty() {
+                return Ok(());
+            }
+            let mut next = Directory::clone(&state.objects);
+            let mut revision = state.revision;
+            for change in changes {
+                revision = change.number;
+                take(&mut next, change)?;
+            }
+            (state.objects, state.revision) = (Arc::new(next), revision);
+            self.view.store(Arc::new(view(state)));
+        }
+    }
+}
+
+impl State {
+    /// The catalog with another file's models.
+    pub(crate) fn rebase(&mut self, base: Arc<Base>) -> anyhow::Result<Catalog> {
+        let before = std::mem::replace(&mut self.base, base);
+        let catalog = self.catalog();
+        match &catalog {
+            Ok(_) => self.in_force = self.revision,
+            Err(_) => self.base = before,
+        }
+        catalog
+    }
+
+    /// The catalog that is to come in force; nothing if it is the one that is.
+    pub(crate) fn next(&self) -> anyhow::Result<Option<Catalog>> {
+        if self.in_force == self.revision { Ok(None) } else { self.catalog().map(Some) }
+    }
+
+    pub(crate) fn is_in_force(&mut self) {
+        self.in_force = self.revision;
+    }
+
+    fn catalog(&self) -> anyhow::Result<Catalog> {
+        let made = self.base.catalog(&self.objects);
+        let wrong = |faults: Vec<Fault>| {
+            anyhow!("what operators defined does not fit this gateway's file: {}", told(&faults))
+        };
+        made.map(|(catalog, _)| catalog).map_err(wrong)
+    }
+}
+
+fn view(state: &State) -> View {
+    let operators = operators::by_key(&state.objects);
+    View { revision: state.revision, objects: Arc::clone(&state.objects), operators }
+}
+
+fn take(objects: &mut Directory, change: Change) -> anyhow::Result<()> {
+    let Change { number, at, name, after, .. } = change;
+    match after {
+        None => drop(objects.remove(&name)),
+        Some(document) => {
+            let created_at = objects.get(&name).map_or(at, |before| before.created_at);
+            let kept = kept(&name, document, number, (created_at, at))?;
+            objects.insert(name, Arc::new(kept));
+        }
+    }
+    Ok(())
+}
+
+fn kept(
+    name: &ObjectName,
+    document: String,
+    version: u64,
+    (created_at, changed_at): (u64, u64),
+) -> anyhow::Result<Kept> {
+    let unreadable = || format!("cannot read {}, which another version may have written", place(name));
+    let fields: Map<String, Value> = serde_json::from_str(&document).with_context(unreadable)?;
+    let form = form(name, &fields).map_err(|faults| anyhow!(told(&faults))).with_context(unreadable)?;
+    Ok(Kept { version, document, created_at, changed_at, form })
+}
+
+/// The first of what is wrong.
+fn told(faults: &[Fault]) -> String {
+    let first: Vec<String> = faults.iter().take(FAULTS_TOLD).map(ToString::to_string).collect();
+    let more = faults.len().saturating_sub(FAULTS_TOLD);
+    let rest = if more > 0 { format!(", and {more} more") } else { String::new() };
+    first.join(", ") + &rest
+}
+
+/// Follows the feed and carries orders out until `stop` turns true.
+pub async fn run(live: Arc<Live>, mut orders: mpsc::Receiver<Ordered>, mut stop: watch::Receiver<bool>) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last: Option<String> = None;
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            _ = looks.tick() => {
+                let failed = live.follow().await.err().map(|error| format!("{error:#}"));
+                if let Some(error) = &failed && last != failed {
+                    tracing::error!(error, "what operators changed is not in force here; what was stays");
+                }
+                if failed.is_none() && last.is_some() {
+                    tracing::info!("what operators changed is in force again");
+                }
+                live.metrics.objects_behind.set((), u64::from(failed.is_some()));
+                last = failed;
+            }
+            Some((order, answer)) = orders.recv() => {
+                // Whoever asked may have left.
+                let _ = answer.send(live.edit(&order).await);
+            }
+        }
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A sender that is gone stops too.
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+impl std::fmt::Debug for Office {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Office")
+    }
+}

@@ -1,0 +1,188 @@
+//! All objects as one document, in the form of a configuration file's `plans` and `tenants`, and back.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use tollbook_store::{ObjectKind, ObjectName};
+
+use super::{When, Wish};
+use crate::config::{Directory, Fault, place};
+
+type Document = Map<String, Value>;
+
+/// What objects have to become for a document to be true. With `prune`, the plans and tenants among those objects that it
+/// does not have are deleted. `hash` makes the hash of a secret that is given in the clear.
+///
+/// # Errors
+/// Parts that are no objects or have no id.
+pub fn wishes(
+    document: Document,
+    hash: impl Fn(&str) -> String,
+    prune: Option<&Directory>,
+) -> Result<Vec<Wish>, Vec<Fault>> {
+    let mut taking = Taking { wishes: BTreeMap::new(), faults: Vec::new(), hash };
+    taking.document(document);
+    let Taking { wishes, faults, .. } = taking;
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let gone = prune.into_iter().flat_map(Directory::keys).rev();
+    let gone: Vec<ObjectName> = gone
+        .filter(|name| name.kind != ObjectKind::Operator && !wishes.contains_key(*name))
+        .cloned()
+        .collect();
+    let wish = |(name, document)| Wish { name, document: Some(document), when: When::Any, cascade: false };
+    let delete = |name| Wish { name, document: None, when: When::Any, cascade: true };
+    // What goes below another that goes was there a moment ago, and may be gone with it.
+    let gone = outermost(gone).into_iter().map(delete);
+    Ok(wishes.into_iter().map(wish).chain(gone).collect())
+}
+
+/// Without those whose owner is among them.
+fn outermost(names: Vec<ObjectName>) -> Vec<ObjectName> {
+    let all = names.clone();
+    let below = |name: &ObjectName, owner: &ObjectName| super::write::is_below(name, owner);
+    names.into_iter().filter(|name| !all.iter().any(|owner| below(name, owner))).collect()
+}
+
+struct Taking<H> {
+    wishes: BTreeMap<ObjectName, Document>,
+    faults: Vec<Fault>,
+    hash: H,
+}
+
+impl<H: Fn(&str) -> String> Taking<H> {
+    fn document(&mut self, mut document: Document) {
+        let plans = self.list("", &mut document, "plans");
+        let tenants = self.list("", &mut document, "tenants");
+        for field in document.keys() {
+            self.faults.push(fault(field, "is not known here; a document has `plans` and `tenants`"));
+        }
+        for (at, plan) in plans {
+            self.object(&at, ObjectKind::Plan, plan, ("", ""));
+        }
+        for (at, mut tenant) in tenants {
+            let projects = self.list(&at, &mut tenant, "projects");
+            let services = self.list(&at, &mut tenant, "services");
+            let Some(owner) = self.object(&at, ObjectKind::Tenant, tenant, ("", "")) else { continue };
+            for (at, service) in services {
+                self.object(&at, ObjectKind::Service, service, (&owner, ""));
+            }
+            for (at, mut project) in projects {
+                let keys = self.list(&at, &mut project, "keys");
+                let Some(id) = self.object(&at, ObjectKind::Project, project, (&owner, "")) else { continue };
+                for (at, key) in keys {
+                    self.object(&at, ObjectKind::Key, key, (&owner, &id));
+                }
+            }
+        }
+    }
+
+    /// The objects of a list, with their paths.
+    fn list(&mut self, path: &str, object: &mut Document, field: &str) -> Vec<(String, Document)> {
+        let path = if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
+        let items = match object.remove(field) {
+            None | Some(Value::Null) => return Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(_) => {
+                self.faults.push(fault(&path, "must be a list"));
+                return Vec::new();
+            }
+        };
+        let mut objects = Vec::with_capacity(items.len());
+        for (index, item) in items.into_iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            match item {
+                Value::Object(object) => objects.push((path, object)),
+                _ => self.faults.push(fault(&path, "must have fields")),
+            }
+        }
+        objects
+    }
+
+    /// Takes an object; its id.
+    fn object(
+        &mut self,
+        path: &str,
+        kind: ObjectKind,
+        mut document: Document,
+        (tenant, project): (&str, &str),
+    ) -> Option<String> {
+        let id = match document.remove("id") {
+            Some(Value::String(id)) => id,
+            Some(Value::Number(id)) => id.to_string(),
+            _ => {
+                self.faults.push(fault(path, "`id` is missing"));
+                return None;
+            }
+        };
+        if let Some(Value::String(secret)) = document.get("secret").filter(|_| !document.contains_key("hash"))
+        {
+            let hash = (self.hash)(secret);
+            document.remove("secret");
+            document.insert("hash".to_owned(), Value::from(hash));
+        }
+        let part = |of: &str, here: bool| if here { id.clone() } else { of.to_owned() };
+        let name = ObjectName {
+            kind,
+            tenant: part(tenant, kind == ObjectKind::Tenant),
+            project: part(project, kind == ObjectKind::Project),
+            id: part("", !matches!(kind, ObjectKind::Tenant | ObjectKind::Project)),
+        };
+        if self.wishes.contains_key(&name) {
+            self.faults.push(fault(path, &format!("{} is there twice", place(&name))));
+        }
+        self.wishes.insert(name, document);
+        Some(id)
+    }
+}
+
+fn fault(field: &str, what: &str) -> Fault {
+    Fault { object: String::new(), field: field.to_owned(), what: what.to_owned() }
+}
+
+/// All plans and tenants as one document. Operators are not among it.
+pub fn nested(objects: &Directory) -> Value {
+    let mut plans = Vec::new();
+    let mut tenants: BTreeMap<&str, Value> = BTreeMap::new();
+    let mut projects: BTreeMap<(&str, &str), Value> = BTreeMap::new();
+    for (name, kept) in objects {
+        let ObjectName { kind, tenant, project, id } = name;
+        let document: Document = serde_json::from_str(&kept.document).unwrap_or_default();
+        let with = |id: &str| {
+            let mut whole = Map::from_iter([("id".to_owned(), Value::from(id))]);
+            whole.extend(document.clone());
+            Value::Object(whole)
+        };
+        match kind {
+            ObjectKind::Plan => plans.push(with(id)),
+            ObjectKind::Tenant => drop(tenants.insert(tenant, with(tenant))),
+            ObjectKind::Project => drop(projects.insert((tenant, project), with(project))),
+            ObjectKind::Key => {
+                if let Some(owner) = projects.get_mut(&(tenant.as_str(), project.as_str())) {
+                    push(owner, "keys", with(id));
+                }
+            }
+            ObjectKind::Service => {
+                if let Some(owner) = tenants.get_mut(tenant.as_str()) {
+                    push(owner, "services", with(id));
+                }
+            }
+            ObjectKind::Operator => {}
+        }
+    }
+    for ((tenant, _), project) in projects {
+        if let Some(owner) = tenants.get_mut(tenant) {
+            push(owner, "projects", project);
+        }
+    }
+    json!({"plans": plans, "tenants": tenants.into_values().collect::<Vec<_>>()})
+}
+
+/// Adds to a list of an object.
+fn push(owner: &mut Value, field: &str, value: Value) {
+    let Value::Object(owner) = owner else { return };
+    if let Value::Array(list) = owner.entry(field).or_insert_with(|| Value::Array(Vec::new())) {
+        list.push(value);
+    }
+}

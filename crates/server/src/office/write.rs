@@ -1,0 +1,227 @@
+//! A change of objects: looked at, checked with everything else, written or refused as a whole.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tollbook_store::{DOCUMENT_MAX, EDITS_MAX, Edit, ObjectKind, ObjectName};
+
+use super::{Office, OfficeError, State, operators};
+use crate::config::{Directory, Fault, Kept, form, place};
+
+/// How often a change is checked anew because others were faster.
+const TRIES: usize = 8;
+
+/// What a document says of secrets.
+const SECRET_MEMBERS: [&str; 3] = ["hash", "prefix", "previous"];
+
+/// What an object must be for a change of it to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// Whatever it is.
+    Any,
+    /// Not there.
+    New,
+    /// There.
+    There,
+    /// Of this version.
+    Version(u64),
+}
+
+/// One object's next document.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wish {
+    pub name: ObjectName,
+    /// `None`: it is deleted.
+    pub document: Option<Map<String, Value>>,
+    pub when: When,
+    /// What is below a deleted object is deleted too; else that it is there is a conflict.
+    pub cascade: bool,
+}
+
+/// A change that is made as a whole or not at all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Order {
+    pub who: String,
+    pub wishes: Vec<Wish>,
+    /// Only say what would become of it.
+    pub dry_run: bool,
+}
+
+/// What became of one object.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    pub name: ObjectName,
+    /// `None`: deleted, or (in a dry run) not written.
+    pub version: Option<u64>,
+    pub before: Option<String>,
+    pub after: Option<String>,
+}
+
+/// A change that was made. Objects that were already as wished are not among it.
+#[derive(Clone, Debug)]
+pub struct Done {
+    pub revision: u64,
+    pub changed: Vec<Changed>,
+    /// Legal, but probably not meant.
+    pub warnings: Vec<String>,
+}
+
+impl Office {
+    /// Checks an order and writes it.
+    pub(crate) async fn write(&self, state: &mut State, order: &Order) -> Result<Done, OfficeError> {
+        for _ in 0..TRIES {
+            let behind = |error: anyhow::Error| match error.downcast() {
+                Ok(away) => OfficeError::Away(away),
+                Err(other) => OfficeError::Wrong(vec![fault("", "", format!("{other:#}"))]),
+            };
+            self.read_on(state).await.map_err(behind)?;
+            let (next, mut done) = planned(&state.objects, order)?;
+            let (_, warnings) = state.base.catalog(&next).map_err(OfficeError::Wrong)?;
+            let faults = operators::check(&next);
+            if !faults.is_empty() {
+                return Err(OfficeError::Wrong(faults));
+            }
+            (done.revision, done.warnings) = (state.revision, warnings);
+            if order.dry_run || done.changed.is_empty() {
+                return Ok(done);
+            }
+            let edit =
+                |changed: &Changed| Edit { name: changed.name.clone(), document: changed.after.clone() };
+            let edits: Vec<Edit> = done.changed.iter().map(edit).collect();
+            let Some(revision) = self.store.write(state.revision, &order.who, &edits).await? else {
+                continue;
+            };
+            let first = state.revision.saturating_add(1);
+            for (number, changed) in (first..).zip(&mut done.changed) {
+                changed.version = changed.after.is_some().then_some(number);
+            }
+            done.revision = revision;
+            self.read_on(state).await.map_err(behind)?;
+            return Ok(done);
+        }
+        Err(OfficeError::Busy)
+    }
+}
+
+/// What an order makes of the objects; each wish meets what those before it left.
+fn planned(objects: &Directory, order: &Order) -> Result<(Directory, Done), OfficeError> {
+    let mut next = objects.clone();
+    let mut faults = Vec::new();
+    for wish in &order.wishes {
+        let now = next.get(&wish.name).cloned();
+        may(wish, now.as_ref())?;
+        match &wish.document {
+            Some(document) => match document_of(&wish.name, document, now.as_ref()) {
+                Ok(kept) => drop(next.insert(wish.name.clone(), Arc::new(kept))),
+                Err(found) => faults.extend(found),
+            },
+            None => delete(&mut next, wish)?,
+        }
+    }
+    if !faults.is_empty() {
+        return Err(OfficeError::Wrong(faults));
+    }
+    let changed = difference(objects, &next);
+    if changed.len() > EDITS_MAX {
+        let what = format!("{} objects would change, more than {EDITS_MAX} at once", changed.len());
+        return Err(OfficeError::Wrong(vec![fault("", "", what)]));
+    }
+    Ok((next, Done { revision: 0, changed, warnings: Vec::new() }))
+}
+
+fn may(wish: &Wish, now: Option<&Arc<Kept>>) -> Result<(), OfficeError> {
+    let conflict = |why, now: Option<&Arc<Kept>>| {
+        Err(OfficeError::Conflict { name: Box::new(wish.name.clone()), why, now: now.cloned() })
+    };
+    match (wish.when, now) {
+        (When::New, Some(_)) => conflict("is already there", now),
+        (When::There | When::Version(_), None) => Err(OfficeError::Missing(Box::new(wish.name.clone()))),
+        (When::Version(version), Some(kept)) if kept.version != version => {
+            conflict("was changed since it was read", now)
+        }
+        (When::Any, None) if wish.document.is_none() => {
+            Err(OfficeError::Missing(Box::new(wish.name.clone())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The document as it is kept: without what is absent anyway.
+fn document_of(
+    name: &ObjectName,
+    document: &Map<String, Value>,
+    now: Option<&Arc<Kept>>,
+) -> Result<Kept, Vec<Fault>> {
+    let mut document = document.clone();
+    keep_secret(name, &mut document, now);
+    let form = form(name, &document)?;
+    document.retain(|field, value| field != "id" && !value.is_null());
+    let mut document = Value::Object(document);
+    // The same document is the same text.
+    document.sort_all_objects();
+    let text = document.to_string();
+    if text.len() > DOCUMENT_MAX {
+        let what = format!("has {} bytes, more than {DOCUMENT_MAX}", text.len());
+        return Err(vec![fault(&place(name), "", what)]);
+    }
+    let (version, created_at, changed_at) =
+        now.map_or((0, 0, 0), |now| (now.version, now.created_at, now.changed_at));
+    Ok(Kept { version, document: text, created_at, changed_at, form })
+}
+
+/// The hash of a secret is never shown; a document without one means the one that is there.
+fn keep_secret(name: &ObjectName, document: &mut Map<String, Value>, now: Option<&Arc<Kept>>) {
+    let has_secret = matches!(name.kind, ObjectKind::Key | ObjectKind::Operator);
+    let (Some(now), true) = (now, has_secret && !document.contains_key("hash")) else { return };
+    let before: Map<String, Value> = serde_json::from_str(&now.document).unwrap_or_default();
+    for (member, value) in before {
+        if SECRET_MEMBERS.contains(&member.as_str()) {
+            document.insert(member, value);
+        }
+    }
+}
+
+fn delete(next: &mut Directory, wish: &Wish) -> Result<(), OfficeError> {
+    let below: Vec<ObjectName> = next.keys().filter(|name| is_below(name, &wish.name)).cloned().collect();
+    if !below.is_empty() && !wish.cascade {
+        let (name, now) = (Box::new(wish.name.clone()), next.get(&wish.name).cloned());
+        let why = "has objects below it; delete those first, or all together (cascade)";
+        return Err(OfficeError::Conflict { name, why, now });
+    }
+    for name in below {
+        next.remove(&name);
+    }
+    next.remove(&wish.name);
+    Ok(())
+}
+
+/// Whether an object belongs to a tenant or a project.
+pub(super) fn is_below(name: &ObjectName, owner: &ObjectName) -> bool {
+    let same_tenant = name.tenant == owner.tenant && name.kind > owner.kind;
+    match owner.kind {
+        ObjectKind::Tenant => same_tenant && name.kind != ObjectKind::Operator,
+        ObjectKind::Project => same_tenant && name.kind == ObjectKind::Key && name.project == owner.project,
+        _ => false,
+    }
+}
+
+/// What has to be written, parents before children.
+fn difference(before: &Directory, after: &Directory) -> Vec<Changed> {
+    let gone = before.keys().rev().filter(|name| !after.contains_key(name));
+    let names = after.keys().chain(gone);
+    let changed = names.filter_map(|name| {
+        let text = |objects: &Directory| objects.get(name).map(|kept| kept.document.clone());
+        let (old, new) = (before.get(name), after.get(name));
+        if let (Some(old), Some(new)) = (old, new)
+            && (Arc::ptr_eq(old, new) || old.document == new.document)
+        {
+            return None;
+        }
+        Some(Changed { name: name.clone(), version: None, before: text(before), after: text(after) })
+    });
+    changed.collect()
+}
+
+fn fault(object: &str, field: &str, what: String) -> Fault {
+    Fault { object: object.to_owned(), field: field.to_owned(), what }
+}

@@ -70,15 +70,27 @@ end
 
 local fetched = 0
 
+-- What is stored of fields, false of one that is not there. Nothing is written between the quick way's reading and this.
+local read = {}
+if named then
+  for index, name in ipairs(named) do read[name] = told[index + 2] end
+end
+
 local function fetch()
   local names = {}
-  for index = fetched + 1, #wanted do names[#names + 1] = wanted[index].name end
-  if #names == 0 then return end
-  local found = call('HMGET', BOOK, unpack(names))
-  for index = 1, #names do
-    local account = wanted[fetched + index]
-    if found[index] then
-      account.row = row_of(found[index])
+  for index = fetched + 1, #wanted do
+    local name = wanted[index].name
+    if read[name] == nil then names[#names + 1] = name end
+  end
+  if #names > 0 then
+    local found = call('HMGET', BOOK, unpack(names))
+    for index, name in ipairs(names) do read[name] = found[index] end
+  end
+  for index = fetched + 1, #wanted do
+    local account = wanted[index]
+    local stored = read[account.name]
+    if stored then
+      account.row = row_of(stored)
       if account.row[KIND] == FORECAST then with_track() end
     end
   end

@@ -25,7 +25,8 @@ end
 
 local function estimate_of(id)
   if estimates[id] == nil then
-    local stored = call('HGET', BOOK, 'e' .. id)
+    local stored = read['e' .. id]
+    if stored == nil then stored = call('HGET', BOOK, 'e' .. id) end
     estimates[id] = stored and estimator_of(stored) or false
   end
   return estimates[id]

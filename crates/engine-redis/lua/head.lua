@@ -1,4 +1,5 @@
 -- The keys of every verb, and what it was told of its shard, once that is read.
 local call = redis.call
 local BOOK, DUE = KEYS[1], KEYS[2]
-local told
+-- Fields that a quick way has read already: `told` has their values behind the clock and the state.
+local told, named

@@ -44,6 +44,7 @@ local function turned(name, n, newest, sum, head, bucket)
   else
     ring = repeated_text('\0', n * 8)
   end
+  if not (sum >= 0 and sum % 1 == 0) then return nil end
   local place = newest % n * 8
   return sum, ring:sub(1, place) .. quick_pack('<d', head) .. ring:sub(place + 9)
 end

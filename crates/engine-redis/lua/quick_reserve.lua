@@ -11,7 +11,7 @@ repeat
   local first = 2 * learned
   at = names[first + count + 1]
   names[first + count + 1] = nil
-  told = call('HMGET', BOOK, 'c', 's', unpack(names))
+  told, named = call('HMGET', BOOK, 'c', 's', unpack(names)), names
   local clock = told[1]
   if not clock or #clock ~= 16 then break end
   local state, expects, epoch = told[2], ARGV[#ARGV - 1], 0
@@ -118,7 +118,7 @@ repeat
       end
       local starts, ends, posted, held = quick_unpack('<dddd', row, #row - 31 - rare)
       if starts ~= x or now < x * SECOND or now >= y * SECOND or held < 0 or not (posted + held + amount <= least)
-        or (live + version + mean + used + held + posted) % 1 ~= 0 then
+        or (live + version + mean + used + ends + held + posted) % 1 ~= 0 then
         odd = true
         break
       end

@@ -17,7 +17,7 @@ repeat
   local legs_at = demands_at + DEMAND_BYTES * count_demands
   if #kept ~= legs_at - 1 + KIND_BYTES * count_kinds + LEG_BYTES * count + context_bytes then break end
   names[first + count + 1] = nil
-  told = call('HMGET', BOOK, 'c', 's', unpack(names))
+  told, named = call('HMGET', BOOK, 'c', 's', unpack(names)), names
   local clock = told[1]
   if not clock or #clock ~= 16 then break end
   local state, expects, epoch = told[2], ARGV[#ARGV - 1], 0
@@ -98,7 +98,7 @@ repeat
         break
       end
       local starts, ends, posted, held = quick_unpack('<dddd', row, #row - 31 - rare)
-      if starts ~= x or (live + version + mean + last + held + posted) % 1 ~= 0 then
+      if starts ~= x or (live + version + mean + last + ends + held + posted) % 1 ~= 0 then
         odd = true
         break
       end

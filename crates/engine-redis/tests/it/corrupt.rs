@@ -76,6 +76,13 @@ fn b213_foreign_values_are_damage_and_never_room() {
         ("a part of an account", changed("row:sub(1, -9)")),
         ("a fraction in an account", changed("row:sub(1, 44) .. struct.pack('<d', 0.5) .. row:sub(53)")),
         ("no number in an account", changed("row:sub(1, 44) .. struct.pack('<d', 0/0) .. row:sub(53)")),
+        (
+            "a fraction in a period's end",
+            changed("row:sub(1, 52) .. struct.pack('<d', 0.5) .. row:sub(61)")
+                .into_iter()
+                .map(|word| word.replace("row:byte(1) == 1", "row:byte(1) == 3"))
+                .collect(),
+        ),
         ("another kind", changed("string.char(9) .. row:sub(2)")),
         (
             "buckets that are gone",

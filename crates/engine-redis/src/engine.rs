@@ -158,6 +158,8 @@ impl RedisEngine {
             packed(&(Raw(&member), life, profile, legs)),
         ];
         let said = self.call(&self.scripts.reserve, &keys, args).await?;
+        #[cfg(feature = "test-clock")]
+        let is_quick = matches!(said.value, Value::BulkString(_));
         let value = match (said.value, quick) {
             (Value::BulkString(text), Some(quick)) => {
                 let legs = quick.legs(reserve, said.now, &text)?;
@@ -165,6 +167,10 @@ impl RedisEngine {
             }
             (value, _) => verdict(Items::of(value)?, call, said.epoch)?,
         };
+        #[cfg(feature = "test-clock")]
+        if matches!(value, Verdict::Admit(_)) {
+            crate::quick::RESERVES.add(is_quick);
+        }
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
@@ -272,12 +278,18 @@ impl RedisEngine {
         let keys = self.keys(claim.shard).reservation(claim.id, claim.attempt).journal();
         let said = self.call_as(guard, &self.scripts.settle, &keys, args).await?;
         let mut items = reply::array(said.value)?;
+        #[cfg(feature = "test-clock")]
+        let is_quick = matches!(items.as_slice(), [Value::BulkString(_), _]);
         let value = match items.as_mut_slice() {
             [Value::BulkString(entry), Value::BulkString(overrun)] => {
                 reply::settled_quickly(entry, overrun, legs)?
             }
             _ => reply::settled(Items::of(Value::Array(items))?)?,
         };
+        #[cfg(feature = "test-clock")]
+        if legs > 0 && value.before == tollbook_engine::ledger::Met::Held {
+            crate::quick::SETTLES.add(is_quick);
+        }
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 

@@ -26,3 +26,5 @@ pub use doctor::{Finding, Health};
 pub use engine::GivenClock;
 pub use engine::RedisEngine;
 pub use link::{Address, Kind, Link, LinkError, Options, Place, Script, Tls, WrongOptions};
+#[cfg(feature = "test-clock")]
+pub use quick::{Counts, RESERVES, SETTLES};

@@ -4,6 +4,9 @@
 //! Invariant: what `quick_reserve.lua` answers is what the long way would: a call that has anything unusual has no quick
 //! form. Demands that several legs share are computed once.
 
+#[cfg(feature = "test-clock")]
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tollbook_engine::ledger::{
     AMOUNT_MAX, Estimator, EstimatorId, EstimatorKind, Hold, Leg, LegReceipt, Measure, Micros, OnExpiry,
     Periods, Reserve, SECOND, Shape, Weights,
@@ -13,6 +16,37 @@ use crate::keys;
 use crate::number::{double, wholes};
 use crate::pack::{NEVER_SECOND, measure, place, shape};
 use crate::reply::Odd;
+
+/// How many of a test's reserves that were admitted, and settles that ended what was held, were answered by the quick way.
+#[cfg(feature = "test-clock")]
+#[derive(Debug)]
+pub struct Counts {
+    quick: AtomicU64,
+    all: AtomicU64,
+}
+
+#[cfg(feature = "test-clock")]
+impl Counts {
+    const fn new() -> Self {
+        Self { quick: AtomicU64::new(0), all: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn add(&self, is_quick: bool) {
+        self.quick.fetch_add(u64::from(is_quick), Ordering::Relaxed);
+        self.all.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Quick ones, and all.
+    pub fn read(&self) -> (u64, u64) {
+        (self.quick.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed))
+    }
+}
+
+/// Of all engines of the process.
+#[cfg(feature = "test-clock")]
+pub static RESERVES: Counts = Counts::new();
+#[cfg(feature = "test-clock")]
+pub static SETTLES: Counts = Counts::new();
 
 /// In the order of the constants in `quick.lua`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -65,6 +65,13 @@ pub fn a_short_run_answers_as_the_model_does(factory: Factory) {
     }
 }
 
+/// Calls as nearly all are: new ones, few repeats, no estimator that has to sort; ends of what is under way.
+pub fn usual_commands_answer_as_the_model_does(factory: Factory) {
+    for seed in 0..seeds(4) {
+        Run { usual: true, ..Run::new(factory, 3_000_000 + seed, false) }.all();
+    }
+}
+
 /// More seeds for a long run: `TOLLBOOK_SEEDS`.
 fn seeds(usual: u64) -> u64 {
     std::env::var("TOLLBOOK_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
@@ -76,6 +83,7 @@ struct Run {
     harness: Box<dyn Harness>,
     model: Book,
     kills: bool,
+    usual: bool,
     receipts: BTreeMap<(u128, u16), Receipt>,
     auditor: Auditor,
     step: usize,
@@ -104,6 +112,7 @@ impl Run {
             harness: factory(START + 23 * H),
             model: Book::new(),
             kills,
+            usual: false,
             receipts: BTreeMap::new(),
             auditor: Auditor::default(),
             step: 0,
@@ -115,6 +124,8 @@ impl Run {
             self.step = step;
             self.pass_time();
             match self.random.below(18) {
+                1..9 if self.usual => self.reserve(),
+                9..16 if self.usual => self.settle(),
                 0..5 => self.reserve(),
                 5..8 => self.settle(),
                 8 => self.release(),
@@ -192,7 +203,8 @@ impl Run {
                 forecast(name, 900).demand(demand).output(150).learns(EstimatorKind::Forecast, "k:f", 50)
             }
             "k:plan" => {
-                forecast(name, 400).demand(demand).output(90).learns(EstimatorKind::P95, "k:p", 30).also(350)
+                let kind = if self.usual { EstimatorKind::Forecast } else { EstimatorKind::P95 };
+                forecast(name, 400).demand(demand).output(90).learns(kind, "k:p", 30).also(350)
             }
             "t:cost" => daily(name, Measure::Cost, 2000, demand).output(50).expecting(20),
             "k:day" => daily(name, Measure::Requests, 60, 1).refunds_failed(),
@@ -213,21 +225,23 @@ impl Run {
         if legs.is_empty() {
             legs.push(self.leg("t:tpm"));
         }
-        let id = u128::from(self.random.below(60));
+        let id = if self.usual { self.step as u128 } else { u128::from(self.random.below(60)) };
         let life = *self.random.of(&[5 * S, 15 * S, M]);
         R { id, attempt: 1, life, legs, context: id.to_le_bytes().to_vec(), profile: profile(id) }
     }
 
     /// Some reservation that was admitted once, or one that never was.
     fn known(&mut self) -> Option<Receipt> {
-        let receipts: Vec<_> = self.receipts.values().cloned().collect();
+        let wanted = |key: &(u128, u16)| !self.usual || self.auditor.held.contains_key(key);
+        let receipts: Vec<_> =
+            self.receipts.iter().filter(|(key, _)| wanted(key)).map(|(_, receipt)| receipt.clone()).collect();
         if receipts.is_empty() { None } else { Some(self.random.of(&receipts).clone()) }
     }
 
     fn reserve(&mut self) {
         let call = self.call().at(self.harness.now());
         self.reserve_with(&call);
-        if self.random.one_in(4) {
+        if self.random.one_in(if self.usual { 30 } else { 4 }) {
             self.reserve_with(&call);
         }
     }

@@ -14,6 +14,7 @@ mod drift;
 mod harness;
 mod link;
 mod lost;
+mod quick;
 mod restored;
 
 /// The suite on Redis.

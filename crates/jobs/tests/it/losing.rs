@@ -51,6 +51,8 @@ pub(crate) struct Server {
     pub(crate) owner: Mutex<Option<u64>>,
     /// Everything is lost just before the next rebuild begins.
     pub(crate) loses_at_begin: AtomicBool,
+    /// A call ends just before the next rebuild begins, if the shard still takes it.
+    pub(crate) ends_at_begin: Mutex<Option<JournalRecord>>,
     /// Its server does not answer.
     pub(crate) away: Mutex<Option<Shard>>,
 }
@@ -181,6 +183,12 @@ impl Recovery for Handle {
     fn begin(&self, shard: Shard, epoch: u64, clear: bool, known: ShardState) -> Verb<'_, bool> {
         if self.server.loses_at_begin.swap(false, Ordering::SeqCst) {
             self.server.flush();
+        }
+        if let Some(record) = self.server.ends_at_begin.lock().unwrap().take() {
+            self.server.with(shard, |kept, _| {
+                assert!(!kept.closed, "it takes calls until it is closed");
+                kept.stream.push(record);
+            });
         }
         self.answer(shard, |kept, run| {
             if kept.epoch > epoch || kept.epoch == epoch && kept.run != run {

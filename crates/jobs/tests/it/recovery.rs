@@ -244,6 +244,23 @@ async fn what_is_lost_while_a_tail_is_rebuilt_is_judged_anew() {
     }
 }
 
+/// A store with an older epoch takes calls of gateways that have not heard of a newer one, until it is closed.
+#[tokio::test]
+async fn a_call_that_ends_before_the_shard_is_closed_is_in_the_sums() {
+    let mut world = Losing::new().await;
+    let (one, dead) = (world.gateway(1).await, world.gateway(2).await);
+    opened(&world, &[&one, &dead]).await;
+    world.ends(&dead, 100);
+    world.drain().await;
+    world.ends(&dead, 20);
+    let mut kept = world.server.kept();
+    *world.server.ends_at_begin.lock().unwrap() = kept.stream.pop();
+    world.server.shards.lock().unwrap().insert(shard().0, kept);
+    world.pass("DELETE FROM gateway WHERE id = 2; UPDATE shard_epoch SET epoch = 2").await;
+    opened(&world, &[&one]).await;
+    assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (120, EpochCause::All));
+}
+
 /// Two journals' files count epochs apart: whose the book is not leaves it alone, also when it was emptied.
 #[tokio::test]
 async fn gateways_of_another_file_leave_the_book_alone() {

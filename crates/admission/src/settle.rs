@@ -159,7 +159,7 @@ impl Settler {
         let mut sending = self.first(&job);
         match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => {
-                self.away.told(shard, &result, Duration::ZERO);
+                self.away.told(shard, &result, (Duration::ZERO, self.bounds.deadline));
                 if let Some(left) = self.took(job, result) {
                     self.wait_or_spill(left.job);
                 }
@@ -304,7 +304,7 @@ impl Settler {
     async fn answer(&self, shard: Shard, sending: Sending) -> Result<Reply<Settled>, EngineError> {
         let began = tokio::time::Instant::now();
         let result = verb::within_owned(self.bounds.deadline, sending).await;
-        self.away.told(shard, &result, began.elapsed());
+        self.away.told(shard, &result, (began.elapsed(), self.bounds.deadline));
         result
     }
 

@@ -40,6 +40,8 @@ pub(crate) use local::{Local, LocalEnd, base_id, is_local};
 pub(crate) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Shards probed at once while the whole book is away: enough to meet every node of a cluster before long.
 const PROBES: u8 = 8;
+/// So many deadlines after it began, a verb that is still awaited tells of a process that stood still, not of the book.
+const STANDSTILL: u32 = 2;
 /// Gateways that a ceiling can be shared among.
 pub const GATEWAYS_MAX: u32 = 10_000;
 
@@ -147,7 +149,7 @@ impl Away {
         mut answer: Answer<'_, T>,
     ) -> Result<Reply<T>, EngineError> {
         if let Poll::Ready(result) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            self.told(shard, &result, Duration::ZERO);
+            self.told(shard, &result, (Duration::ZERO, deadline));
             return result;
         }
         let began = Instant::now();
@@ -155,12 +157,20 @@ impl Away {
             Ok(result) => result,
             Err(_) => Err(EngineError::unknown(ErrorKind::Deadline)),
         };
-        self.told(shard, &result, began.elapsed());
+        self.told(shard, &result, (began.elapsed(), deadline));
         result
     }
 
-    /// A verb of a shard took so long and came to this.
-    pub(crate) fn told<T>(&self, shard: Shard, result: &Result<T, EngineError>, took: Duration) {
+    /// A verb of a shard took so long, of what it had, and came to this.
+    pub(crate) fn told<T>(
+        &self,
+        shard: Shard,
+        result: &Result<T, EngineError>,
+        (took, deadline): (Duration, Duration),
+    ) {
+        if took >= deadline.saturating_mul(STANDSTILL) && !took.is_zero() {
+            return;
+        }
         let told = match result {
             // The store is there and answers at once; what it has lost is mended apart, and told when it is.
             Err(EngineError { kind: ErrorKind::Lost(_), .. }) => return,

@@ -217,6 +217,24 @@ async fn b197_an_open_breaker_lets_no_call_wait() {
     }
 }
 
+/// A gateway that was stopped for a while finds deadlines that are long over, and a book that is there.
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_stood_still_does_not_take_the_book_for_away() {
+    let world = World::start(vec![says(WhenAway::Closed, requests(10_000))], Settings::default(), None).await;
+    // Answers have arrived meanwhile, or are lost.
+    for mood in [Mood::Remote, Mood::Silent] {
+        world.engine.set(mood);
+        let stopped = async {
+            tokio::task::yield_now().await;
+            world.engine.set(Mood::Remote);
+            tokio::time::advance(Duration::from_secs(5)).await;
+        };
+        let (calls, ()) = tokio::join!(join_all((0..50).map(|_| world.admit(true))), stopped);
+        assert!(calls.iter().all(Result::is_ok), "{mood:?}: none is refused");
+        assert_eq!(world.metrics.away_breaker.get((Turn::Opened,)), 0, "{mood:?}");
+    }
+}
+
 /// What a thread has logged.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);

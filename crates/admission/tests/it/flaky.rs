@@ -32,10 +32,13 @@ pub(crate) enum Mood {
     Lost = 7,
     /// Cannot read what it has.
     Damaged = 8,
+    /// Answers after a moment, as over a network.
+    Remote = 9,
 }
 
 /// How long a slow engine takes.
 pub(crate) const SLOW: std::time::Duration = std::time::Duration::from_millis(300);
+const REMOTE: std::time::Duration = std::time::Duration::from_millis(2);
 
 pub(crate) struct Flaky {
     pub(crate) inner: MemoryEngine,
@@ -115,10 +118,10 @@ impl Flaky {
                     Err(EngineError::unknown(ErrorKind::Away("the connection broke".into())))
                 })
             }
-            6 => {
+            mood @ (6 | 9) => {
                 let applied = verb();
                 Box::pin(async move {
-                    tokio::time::sleep(SLOW).await;
+                    tokio::time::sleep(if mood == 6 { SLOW } else { REMOTE }).await;
                     applied.await
                 })
             }

@@ -131,8 +131,9 @@ impl Recover {
         }
         drop(quota);
         self.metrics.recovery_unnamed.add((), written.unnamed);
-        for some in sums.chunks(SUMS_AT_ONCE) {
-            let held = self.fleet.lease(shard.0, self.gateway).await?;
+        for (number, some) in sums.chunks(SUMS_AT_ONCE).enumerate() {
+            // Most shards have few sums, and the lease is young.
+            let held = number == 0 || self.fleet.lease(shard.0, self.gateway).await?;
             if !held || !self.book.post(shard, written.epoch, some).await?.value {
                 return Ok(false);
             }
@@ -141,7 +142,7 @@ impl Recover {
         Ok(true)
     }
 
-    /// Opens a shard whose gateways have restored, if this one holds the lease or nobody does.
+    /// Opens a shard whose gateways have restored, if this one holds the lease or nobody does: the leader can tell most.
     pub(super) async fn open(&self, row: ShardEpoch) -> Result<bool, JobError> {
         let shard = Shard(row.shard);
         let restorers = self.fleet.restorers(row.shard, row.epoch).await?;
@@ -178,6 +179,10 @@ impl Recover {
             EpochCause::All => Lost::All,
         };
         self.metrics.recovery_opened.inc((cause,));
+        if cause == Lost::First {
+            // Somebody else went on with it; nothing was lost.
+            return;
+        }
         self.metrics.recovery_missing.add((), u64::try_from(missing).unwrap_or(u64::MAX));
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&row.shard);
         let written = written.filter(|written| written.epoch == row.epoch);

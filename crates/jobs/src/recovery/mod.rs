@@ -241,6 +241,10 @@ impl Recover {
             return Ok(false);
         }
         self.part.restore(row).await?;
+        // Before it takes a call: a shard that is begun by SQL and empty never had one.
+        if !self.fleet.epoch_stage(row.shard, row.epoch, Stage::Restoring).await? {
+            return Ok(false);
+        }
         if self.book.open(shard, row.epoch).await?.value {
             self.lost.whole(shard);
             self.fleet.epoch_stage(row.shard, row.epoch, Stage::Open).await?;

@@ -43,6 +43,31 @@ async fn the_first_use_of_a_shard_opens_it_at_once() {
     assert_eq!(one.metrics.recovery_opened.get((Lost::First,)), 1);
 }
 
+/// Whoever was to say in SQL that it is open is slow or dead, and what it took since is lost.
+#[tokio::test]
+async fn what_is_lost_right_after_the_first_use_comes_back() {
+    for (steps, less) in (1..16).flat_map(|steps| (0..4).map(move |less| (steps, less))) {
+        let mut world = Losing::new().await;
+        let (one, two) = (world.gateway(1).await, world.gateway(2).await);
+        one.steps.set(steps);
+        one.meets_loss();
+        one.step().await;
+        if world.is_open() {
+            // The second finds it open, or opens it.
+            two.meets_loss();
+            two.steps.set(steps.saturating_sub(less));
+            two.step().await;
+            two.steps.set(u64::MAX);
+            world.ends(&two, 100);
+            world.server.flush();
+        }
+        one.steps.set(u64::MAX);
+        one.meets_loss();
+        mended(&world, &[&one, &two]).await;
+        assert_eq!(world.server.posted(), world.truth, "after {steps} steps, {less} less");
+    }
+}
+
 #[tokio::test]
 async fn the_first_use_after_the_journal_has_calls_starts_from_its_sums() {
     let mut world = Losing::new().await;

@@ -28,6 +28,14 @@ struct World {
 }
 
 fn start() -> World {
+    start_with(|config| {
+        config
+            .simple_tenant("scarce", &json!([quota("requests", "lifetime", &ROOM.to_string())]))
+            .simple_tenant("wide", &json!([quota("tokens", "day", "100000000")]))
+    })
+}
+
+fn start_with(tenants: impl FnOnce(Config) -> Config) -> World {
     let mock = MockUpstream::start_in_thread(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let redis = Plan::redis().line("save \"\"").start();
     let shared = tempfile::tempdir().unwrap();
@@ -39,9 +47,8 @@ fn start() -> World {
                 "renew_every": "500ms", "lost_wait": "5s", "decide_within": "5s", "breaker": {"slow": "1800ms"},
             }),
         )
-        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "2s", "fleet_size": 2}}))
-        .simple_tenant("scarce", &json!([quota("requests", "lifetime", &ROOM.to_string())]))
-        .simple_tenant("wide", &json!([quota("tokens", "day", "100000000")]));
+        .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "2s", "fleet_size": 2}}));
+    let config = tenants(config);
     let gateways = (0..2).map(|_| Gateway::start(&config)).collect();
     mock.set_default(Script::output(3));
     World { mock, gateways, redis, shared }
@@ -153,4 +160,75 @@ fn l08_a_server_that_starts_again_empty_is_rebuilt_under_load() {
         redis.kill();
         redis.start_again();
     });
+}
+
+/// The shard of a tenant: crc32 of its id, modulo 256.
+fn shard_of(tenant: &str) -> u32 {
+    let of =
+        |crc: u32| (0..8).fold(crc, |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 });
+    !tenant.bytes().fold(u32::MAX, |crc, byte| of(crc ^ u32::from(byte))) % 256
+}
+
+/// A tenant in each of the book's shards, a call of each, and everything is lost at once.
+#[test]
+fn l08_all_shards_are_lost_at_once() {
+    let mut of = std::collections::BTreeMap::new();
+    for number in 0_u32.. {
+        let tenant = format!("t{number}");
+        of.entry(shard_of(&tenant)).or_insert(tenant);
+        if of.len() == 256 {
+            break;
+        }
+    }
+    let tenants: Vec<String> = of.into_values().collect();
+    let quota = json!([quota("requests", "lifetime", "1000")]);
+    let world = start_with(|config| {
+        tenants.iter().fold(config, |config, tenant| config.simple_tenant(tenant, &quota))
+    });
+    // Each tenant until it is served, by as many clients as in the other tests.
+    let all_served = |round: usize| {
+        std::thread::scope(|threads| {
+            for client in 0..CLIENTS {
+                let (world, tenants) = (&world, &tenants);
+                threads.spawn(move || {
+                    for tenant in tenants.iter().skip(client).step_by(CLIENTS) {
+                        let label = format!("{tenant} {round}");
+                        let served =
+                            wait_for(LIMIT, || (world.ask(client, tenant, &label) == 200).then_some(()));
+                        assert!(served.is_some(), "{tenant}\n{}", world.logs());
+                    }
+                });
+            }
+        });
+    };
+    let began = Instant::now();
+    all_served(0);
+    let first = began.elapsed();
+    world.redis.ask(&["FLUSHALL"]);
+    let began = Instant::now();
+    all_served(1);
+    let whole = || {
+        let logs = world.logs();
+        (logs.matches("a lost shard is whole again").count() >= 256).then_some(logs)
+    };
+    let logs = wait_for(LIMIT, whole).unwrap_or_else(|| {
+        let logs = world.logs();
+        panic!("{} shards\n{logs}", logs.matches("a lost shard is whole again").count())
+    });
+    let line = format!(
+        "losses: 256 shards first used within {first:?}, lost at once and open again within {:?}\n",
+        began.elapsed()
+    );
+    std::io::stdout().write_all(line.as_bytes()).unwrap();
+    let missing: Vec<&str> = logs
+        .lines()
+        .filter(|line| {
+            line.contains("gateways_missing")
+                && !line.contains("gateways_missing=0")
+                && !line.contains("\"gateways_missing\":0")
+        })
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new(), "nobody is missing");
+    let posted = wait_for(LIMIT, || (world.sum("", "posted") == Some(512)).then_some(()));
+    assert!(posted.is_some(), "{:?} of 512 calls are posted", world.sum("", "posted"));
 }

@@ -154,6 +154,8 @@ pub struct Admission {
     pub(crate) away: Arc<Away>,
     /// Some key is let in while the engine is away.
     admits_away: AtomicBool,
+    /// Keys may have been made that the snapshot does not have.
+    keys_behind: AtomicBool,
     pub(crate) counting: Arc<Budget>,
     ids: Ids,
 }
@@ -235,6 +237,7 @@ impl Admission {
             local_plans,
             vouchers,
             admits_away: AtomicBool::new(away::admits_any(&snapshot.catalog, now / 1_000_000)),
+            keys_behind: AtomicBool::new(false),
             snapshot: ArcSwap::new(snapshot),
             bindings: Bindings::new(Arc::clone(&metrics)),
             periods: RwLock::new(Arc::new(periods)),
@@ -323,10 +326,16 @@ impl Admission {
         matches!(self.readiness(), Readiness::Ready | Readiness::Degraded)
     }
 
+    /// Says whether keys may have been made that this gateway cannot know: one that it does not know is not told that it
+    /// does not exist then.
+    pub fn set_keys_behind(&self, behind: bool) {
+        self.keys_behind.store(behind, Ordering::Relaxed);
+    }
+
     /// Finds who an API key belongs to.
     ///
     /// # Errors
-    /// `BadApiKey` for one that is unknown, disabled or expired.
+    /// `BadApiKey` for one that is unknown, disabled or expired; `KeysBehind` for an unknown one that may be new.
     pub fn identify(&self, api_key: &str) -> Result<Principal, Refused> {
         self.identify_in(&self.snapshot.load_full(), api_key)
     }
@@ -341,7 +350,10 @@ impl Admission {
     }
 
     pub(crate) fn principal(&self, snapshot: &Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {
-        let key = snapshot.catalog.key(&digest).ok_or(Refused::BadApiKey)?;
+        let unknown = || {
+            if self.keys_behind.load(Ordering::Relaxed) { Refused::KeysBehind } else { Refused::BadApiKey }
+        };
+        let key = snapshot.catalog.key(&digest).ok_or_else(unknown)?;
         snapshot.catalog.check_key(key, &digest, self.now_s()).map_err(|_| Refused::BadApiKey)?;
         Principal::new(Arc::clone(snapshot), digest).ok_or(Refused::BadApiKey)
     }

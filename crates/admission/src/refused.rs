@@ -15,6 +15,8 @@ pub enum Refused {
     NoApiKey,
     /// The API key is unknown, disabled or expired; which of these is not told.
     BadApiKey,
+    /// The API key is unknown, and what was changed of keys since cannot be read or used here.
+    KeysBehind,
     ModelUnknown(String),
     /// The model exists, but not for this API key.
     ModelForbidden(String),

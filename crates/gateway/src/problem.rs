@@ -146,6 +146,11 @@ impl Problem {
                 "missing_api_key",
             ),
             Refused::BadApiKey => unauthorized("the API key is not valid", "invalid_api_key"),
+            Refused::KeysBehind => {
+                let text =
+                    "this gateway does not know the API key, and cannot look for newer ones at the moment";
+                Self::unavailable(text.to_owned()).code("keys_unavailable")
+            }
             Refused::ModelUnknown(model) => {
                 let text = format!(
                     "the model `{}` does not exist; GET /v1/models lists those that do",

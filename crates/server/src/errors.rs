@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 28] = [
+const ERRORS: [ErrorDoc; 29] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -65,6 +65,11 @@ const ERRORS: [ErrorDoc; 28] = [
     ),
     doc("ledger_unavailable", ErrorKind::Unavailable, "Limits cannot be checked at the moment."),
     doc("overloaded", ErrorKind::Unavailable, "All request bodies together are at their bound; come again."),
+    doc(
+        "keys_unavailable",
+        ErrorKind::Unavailable,
+        "The key is unknown here and may be new: what operators changed last cannot be read, or does not fit this gateway's file.",
+    ),
     doc("shutting_down", ErrorKind::Unavailable, "The gateway is stopping."),
     doc("internal_error", ErrorKind::Internal, "The gateway's own fault; its log knows more."),
     doc("not_found", ErrorKind::NotFound, "There is nothing at this path."),

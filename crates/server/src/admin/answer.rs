@@ -293,7 +293,7 @@ fn refused(refused: Refused) -> Refusal {
     let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
     let (status, code, message) = match refused {
         Refused::Away { .. } | Refused::Stopping => return away("the engine does not answer"),
-        Refused::NoApiKey | Refused::BadApiKey => {
+        Refused::NoApiKey | Refused::BadApiKey | Refused::KeysBehind => {
             (unprocessable, "bad_key", "such a key is refused".to_owned())
         }
         Refused::ModelUnknown(model) => (unprocessable, "no_model", format!("there is no model `{model}`")),

@@ -4,7 +4,8 @@
 //! Invariants: a change is checked together with everything else, against the state it is written on: the store takes it
 //! only if nothing was changed since, else it is checked anew. So whatever a gateway reads is right as a whole, for its
 //! own file; objects that do not fit another gateway's file leave that gateway on what it had, with an alarm.
-//! When the store is away: calls go on by what is in memory, changes are refused and nothing of them stays.
+//! When the store is away: calls go on by what is in memory, keys that are not in it get 503, changes are refused and
+//! nothing of them stays.
 
 mod operators;
 mod whole;
@@ -248,6 +249,7 @@ pub async fn run(live: Arc<Live>, mut orders: mpsc::Receiver<Ordered>, mut stop:
                 if failed.is_none() && last.is_some() {
                     tracing::info!("what operators changed is in force again");
                 }
+                live.admission.set_keys_behind(failed.is_some());
                 live.metrics.objects_behind.set((), u64::from(failed.is_some()));
                 last = failed;
             }

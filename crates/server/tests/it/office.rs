@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tollbook::demo::provider::Provider;
+use tollbook_store::{Edit, ObjectKind, ObjectName, ObjectStore as _};
+use tollbook_store_sql::SqliteStore;
 
 use crate::process::{OPERATOR, Tollbook, call, call_with, command, until};
 
@@ -531,4 +533,42 @@ fn an_operator_does_it_all_from_the_command_line() {
     assert_eq!(cli(&gateway, &["tenant", "delete", "acme"]).0, 1);
     assert!(good(&["tenant", "delete", "acme", "--cascade"]).starts_with("- tenants/acme/services/chat\n"));
     assert_eq!(gateway.chat(&secret, &chat()).0, 401);
+}
+
+/// Another gateway, whose file has more models, let a key name one that this gateway's file does not have.
+#[test]
+fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    assert_eq!(gateway.chat("tb_new", &chat()).0, 401);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let document = |model: &str| {
+        let key =
+            gateway.ask("GET", "/export", Value::Null, 200)["tenants"][0]["projects"][0]["keys"][0].clone();
+        json!({"hash": key["hash"], "models": [model]}).to_string()
+    };
+    let elsewhere = |document: String| {
+        let name = ObjectName {
+            kind: ObjectKind::Key,
+            tenant: "acme".to_owned(),
+            project: "web".to_owned(),
+            id: "k".to_owned(),
+        };
+        let edit = [Edit { name, document: Some(document) }];
+        runtime.block_on(async {
+            let store = SqliteStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
+            let revision = store.objects().await.unwrap().revision;
+            assert!(store.write(revision, "somebody", &edit).await.unwrap().is_some());
+            store.close().await;
+        });
+    };
+    elsewhere(document("of-another-file"));
+    until("unknown keys are not called so", || (gateway.chat("tb_new", &chat()).0 == 503).then_some(()));
+    assert_eq!(gateway.chat(&secret, &chat()).0, 200);
+    let refused = gateway.ask("POST", "/tenants", json!({"id": "other"}), 422);
+    assert!(refused["faults"][0]["what"].as_str().unwrap().contains("of-another-file"), "{refused}");
+    elsewhere(document("m"));
+    until("it follows again", || (gateway.chat("tb_new", &chat()).0 == 401).then_some(()));
+    gateway.ask("POST", "/tenants", json!({"id": "other"}), 201);
 }

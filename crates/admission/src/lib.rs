@@ -16,6 +16,7 @@ mod denials;
 mod estimate;
 mod explain;
 mod figures;
+mod keys;
 mod live;
 mod lost;
 mod outcome;

@@ -158,11 +158,23 @@ impl Desk<'_> {
         when: When,
     ) -> Result<Answer, Refusal> {
         let mut document = document;
+        self.is_to_come(&document)?;
         let secret = self.secret_for(&name, &mut document)?;
         let was_there = self.counter.view().objects.contains_key(&name);
         let done = self.order(vec![wish(name.clone(), Some(document), when)]).await?;
         let status = if was_there { StatusCode::OK } else { StatusCode::CREATED };
         self.written(&name, &done, status, secret)
+    }
+
+    /// That something ends in the past is a slip; `apply` may bring what has ended.
+    fn is_to_come(&self, document: &Map<String, Value>) -> Result<(), Refusal> {
+        let expires = document.get("expires").and_then(Value::as_str);
+        // One that cannot be read is told with everything else that is wrong.
+        let at = expires.and_then(|text| text.parse::<Timestamp>().ok()).map(Timestamp::as_microsecond);
+        match at.is_some_and(|at| u64::try_from(at).unwrap_or(0) <= self.admin.admission.now()) {
+            true => Err(bad("`expires` is in the past; `disabled: true` refuses it at once")),
+            false => Ok(()),
+        }
     }
 
     /// A key or an operator that is new and has no hash gets one.
@@ -192,6 +204,7 @@ impl Desk<'_> {
 
     async fn merge(self, kind: ObjectKind) -> Result<Answer, Refusal> {
         let (patch, name, wanted) = (self.document()?, self.name(kind), self.if_match()?);
+        self.is_to_come(&patch)?;
         self.change(&name, wanted, |document| merged(document, &patch))
             .await
             .and_then(|done| self.written(&name, &done, StatusCode::OK, None))
@@ -490,7 +503,7 @@ fn refused(error: OfficeError) -> Refusal {
         OfficeError::File => Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "in_the_file", message),
         OfficeError::Wrong(faults) => {
             let faults: Vec<Value> = faults.iter().map(fault).collect();
-            Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "not_right", message).with("faults", json!(faults))
+            Refusal::new(StatusCode::BAD_REQUEST, "not_right", message).with("faults", json!(faults))
         }
         OfficeError::Conflict { name, now, .. } => {
             let now = now.map_or(Value::Null, |kept| shown(&name, &kept));

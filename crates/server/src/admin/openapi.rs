@@ -126,7 +126,7 @@ fn responses(route: &Route) -> Value {
     let good =
         json!({"description": "Done", "content": {"application/json": {"schema": {"type": "object"}}}});
     let mut responses = json!({
-        "200": good, "400": problem("The question cannot be read"), "401": problem("No operator's key"),
+        "200": good, "400": problem("It cannot be read, or is not right: `faults` names object, field and mistake"), "401": problem("No operator's key"),
         "403": problem("The operator may not do this"), "404": problem("Not there, or not to be seen"),
         "413": problem("The body is too large"), "503": problem("The store or the book is away"),
     });
@@ -146,7 +146,6 @@ fn responses(route: &Route) -> Value {
             "409".to_owned(),
             problem("Not as the change takes it to be; `current` is what is there"),
         );
-        members.insert("422".to_owned(), problem("Not right; `faults` names object, field and mistake"));
     }
     if matches!(route.action, Action::Explain) {
         members.insert("422".to_owned(), problem("Such a call is refused whatever the limits"));

@@ -128,7 +128,7 @@ fn a_tenant_is_made_limited_and_deleted_while_the_gateway_runs() {
 }
 
 #[test]
-fn a_rotated_key_works_with_both_secrets_for_the_overlap_and_keeps_its_accounts() {
+fn b228_a_rotated_key_works_with_both_secrets_for_the_overlap_and_keeps_its_accounts() {
     let world = World::new();
     let gateway = world.start("a");
     let first = gateway.with_key();
@@ -217,18 +217,19 @@ fn what_is_not_right_is_told_by_object_and_field_and_nothing_of_it_stays() {
         ),
     ];
     for (method, path, body, object, field) in wrong {
-        let refused = gateway.ask(method, path, body, 422);
+        let refused = gateway.ask(method, path, body, 400);
         let fault = &refused["faults"][0];
         let object_is = fault["object"].as_str().unwrap();
         let field_is = fault["field"].as_str().unwrap();
         assert!(object.is_empty() || object_is == object, "{refused}");
         assert!(field_is.starts_with(field) || field == "tenant" && field_is.is_empty(), "{refused}");
-        assert_eq!(refused["status"], 422);
+        assert_eq!(refused["status"], 400);
     }
     for (method, path, body) in [
         ("POST", "/tenants", json!({})),
         ("POST", "/tenants", json!([])),
         ("PATCH", key, json!({"project": "other"})),
+        ("PATCH", key, json!({"expires": "2020-01-01T00:00:00Z"})),
         ("GET", "/tenants?limit=many", Value::Null),
         ("GET", "/tenants?colour=red", Value::Null),
         ("GET", "/tenants/%ff", Value::Null),
@@ -305,7 +306,7 @@ fn plans_bind_each_of_their_tenants_by_itself() {
     let two = |secret: &str| (gateway.chat(secret, &chat()).0, gateway.chat(secret, &chat()).0);
     assert_eq!((two(&secret), two(other)), ((200, 429), (200, 429)));
     assert_eq!(gateway.limit("burst of acme")["posted"], 1);
-    let refused = gateway.ask("DELETE", "/plans/free", Value::Null, 422);
+    let refused = gateway.ask("DELETE", "/plans/free", Value::Null, 400);
     assert!(refused["detail"].as_str().unwrap().contains("there is no plan `free`"), "{refused}");
 }
 
@@ -336,7 +337,7 @@ fn a_document_is_applied_as_a_whole_and_exported_as_it_is() {
     let mut wrong = document;
     wrong["tenants"][0]["services"][0]["rpm"] = json!(-1);
     wrong["tenants"][0]["projects"][0]["limits"] = json!([{"measure": "requests"}]);
-    let refused = gateway.ask("POST", "/apply", wrong, 422);
+    let refused = gateway.ask("POST", "/apply", wrong, 400);
     assert!(refused["faults"].to_string().contains("tenants/acme/services/chat"), "{refused}");
     assert_eq!(gateway.ask("GET", "/export", Value::Null, 200), exported);
 
@@ -386,8 +387,10 @@ fn every_path_asks_who_it_is_and_what_they_may() {
     let viewer = operator("v", json!({"role": "viewer"}));
     let bound = operator("b", json!({"role": "admin", "tenant": "acme"}));
     let gone = operator("d", json!({"role": "owner", "disabled": true}));
-    let late = operator("l", json!({"role": "owner", "expires": "2020-01-01T00:00:00Z"}));
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(1);
+    let late = operator("l", json!({"role": "owner", "expires": soon.to_string()}));
     let admin = gateway.admin.unwrap();
+    until("it expires", || (call(admin, "GET", "/admin/v1/plans", &late, "").0 == 401).then_some(()));
     let document = gateway.ask("GET", "/openapi.json", Value::Null, 200);
     let operations = operations(&document);
     assert!(operations.len() > 40, "{}", operations.len());
@@ -535,6 +538,68 @@ fn an_operator_does_it_all_from_the_command_line() {
     assert_eq!(gateway.chat(&secret, &chat()).0, 401);
 }
 
+/// Three gateways that know the key; a stream that runs is served to its end.
+#[test]
+fn b226_a_disabled_key_is_refused_by_every_gateway() {
+    let world = World::new();
+    let gateways = ["a", "b", "c"].map(|name| world.start(name));
+    let secret = gateways[0].with_key();
+    let key = "/tenants/acme/projects/web/keys/k";
+    let all = |status: u16| {
+        for gateway in &gateways {
+            until("all obey", || (gateway.chat(&secret, &chat()).0 == status).then_some(()));
+        }
+    };
+    all(200);
+    for (gateway, body, status) in [(1, json!({"disabled": true}), 401), (2, json!({"disabled": false}), 200)]
+    {
+        gateways[gateway].ask("PATCH", key, body, 200);
+        all(status);
+    }
+    gateways[2].ask("DELETE", key, Value::Null, 200);
+    all(401);
+}
+
+/// Absent, null, 0, below 0 and 1 mean the same wherever they are written.
+#[test]
+fn b223_a_number_means_the_same_in_api_export_and_calls() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    for measure in ["requests", "tokens", "concurrency", "cost"] {
+        let shape = match measure {
+            "requests" | "tokens" => json!({"window": "1h"}),
+            "cost" => json!({"period": "day"}),
+            _ => json!({}),
+        };
+        let limit = |ceiling: Option<Value>| {
+            let mut limit = shape.clone();
+            limit["measure"] = json!(measure);
+            if let Some(ceiling) = ceiling {
+                limit["ceiling"] = ceiling;
+            }
+            json!({"limits": [limit]})
+        };
+        for nothing in [None, Some(Value::Null)] {
+            gateway.ask("PATCH", "/tenants/acme", limit(nothing), 200);
+            assert_eq!(gateway.chat(&secret, &chat()).0, 200, "{measure}");
+        }
+        let zero = gateway.ask("PATCH", "/tenants/acme", limit(Some(json!(0))), 200);
+        assert_eq!(zero["limits"][0]["ceiling"], 0);
+        assert!(gateway.chat(&secret, &chat()).0 >= 402, "{measure}");
+        let exported = gateway.ask("GET", "/export", Value::Null, 200);
+        assert_eq!(exported["tenants"][0]["limits"][0]["ceiling"], 0);
+        gateway.ask("PATCH", "/tenants/acme", limit(Some(json!(-1))), 400);
+        // What is not told is not changed.
+        gateway.ask("PATCH", "/tenants/acme", json!({"zone": "UTC"}), 200);
+        assert!(gateway.chat(&secret, &chat()).0 >= 402, "{measure}");
+    }
+    let service = json!({"id": "s", "rpm": null, "tpm": 0});
+    assert_eq!(gateway.ask("POST", "/tenants/acme/services", service, 201)["tpm"], 0);
+    gateway.ask("PATCH", "/tenants/acme/services/s", json!({"rpm": -1}), 400);
+    gateway.ask("PATCH", "/tenants/acme/services/s", json!({"rpm": 1.5}), 400);
+}
+
 /// Another gateway, whose file has more models, let a key name one that this gateway's file does not have.
 #[test]
 fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
@@ -566,7 +631,7 @@ fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
     elsewhere(document("of-another-file"));
     until("unknown keys are not called so", || (gateway.chat("tb_new", &chat()).0 == 503).then_some(()));
     assert_eq!(gateway.chat(&secret, &chat()).0, 200);
-    let refused = gateway.ask("POST", "/tenants", json!({"id": "other"}), 422);
+    let refused = gateway.ask("POST", "/tenants", json!({"id": "other"}), 400);
     assert!(refused["faults"][0]["what"].as_str().unwrap().contains("of-another-file"), "{refused}");
     elsewhere(document("m"));
     until("it follows again", || (gateway.chat("tb_new", &chat()).0 == 401).then_some(()));

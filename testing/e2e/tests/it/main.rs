@@ -19,6 +19,7 @@ mod journal_export;
 mod kills;
 mod live;
 mod losses;
+mod office;
 mod sdk_and_provider;
 mod sdk_matrix;
 mod soak;

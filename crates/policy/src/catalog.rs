@@ -9,9 +9,10 @@ use crate::calendar::{Calendar, CalendarId};
 use crate::limit::{Limit, LimitDraft};
 use crate::meter::MeterPair;
 use crate::problem::{Problem, Warning};
+use crate::subject::{Scope, Subject};
 use crate::validate;
 use std::collections::BTreeMap;
-use tollbook_ledger::{LimitId, SubjectId};
+use tollbook_ledger::{AccountId, LimitId, SubjectId};
 
 /// What an operator configures. Lists are flat; parents are named by id.
 #[derive(Clone, Debug, Default)]
@@ -119,6 +120,18 @@ impl Rule {
     /// Whether it exists only because of a limit's older version.
     pub fn is_left_behind(&self) -> bool {
         self.until != u64::MAX
+    }
+
+    /// The account it is over; of a limit on each user, that of one of them.
+    pub fn account(&self, user: Option<&str>) -> Option<AccountId> {
+        let subject = match (&self.limit.scope, user) {
+            (Scope::One(subject), None) => subject.id(),
+            (Scope::EachUser { tenant }, Some(user)) => {
+                Subject::User { tenant: tenant.clone(), user: user.to_owned() }.id()
+            }
+            (Scope::One(_), Some(_)) | (Scope::EachUser { .. }, None) => return None,
+        };
+        Some(AccountId { subject, name: self.account_name })
     }
 }
 
@@ -252,7 +265,7 @@ impl Catalog {
     /// Adds a rule and finds it by its scope.
     pub(crate) fn add_rule(&mut self, limit: Limit, enforced_from: u64, until: u64) {
         use crate::limit::Form;
-        use crate::subject::{Scope, tenant_id};
+        use crate::subject::tenant_id;
         let calendar = match &limit.form {
             Form::Quota(rule) => self.calendar_of(rule),
             Form::Rate { .. } | Form::Forecast { .. } | Form::Concurrency => None,

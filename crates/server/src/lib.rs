@@ -1,6 +1,7 @@
 //! Reads files and the environment, and wires everything: the program `tollbook` as a library, for its tests.
 
 pub mod accounts;
+mod adjust;
 pub mod admin;
 mod book;
 pub mod cli;

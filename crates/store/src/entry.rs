@@ -103,7 +103,8 @@ pub struct EntryBody {
     pub figures: Figures,
     pub ending: Ending,
     pub overrun: Overrun,
-    /// Steps of the overload ladder that were taken, at most [`LADDER_MAX`].
+    /// Steps of the overload ladder that were taken, at most [`LADDER_MAX`]; of an entry that an operator posted, who it was
+    /// and why.
     pub ladder: Vec<Name>,
     /// From acceptance to the last byte.
     pub latency_ms: u32,

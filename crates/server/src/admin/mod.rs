@@ -33,6 +33,7 @@ use tollbook_gateway::{HeadBounds, Screen, refused_head};
 use tollbook_ledger::units::SECOND;
 use tollbook_store::Journal;
 
+use crate::adjust;
 use crate::config::file::Role;
 use crate::office::{Counter, Grant};
 use routes::{Action, Found, Ids, Reach, Route};
@@ -240,9 +241,19 @@ impl Admin {
             Action::Explain => answer::explain(self, &asked.body).await.map(Answer::from),
             Action::Accounts => answer::accounts(self).await.map(Answer::from),
             Action::Inspect => answer::inspect(self, &asked.ids.tenant).await.map(Answer::from),
+            Action::Adjust => self.adjust(&asked).await.map(Answer::from),
             Action::OpenApi => Ok(openapi::document().into()),
             action => objects::answer(self, action, asked).await,
         }
+    }
+
+    async fn adjust(&self, asked: &Asked<'_>) -> Result<Value, Refusal> {
+        let order = serde_json::from_slice(&asked.body);
+        let order = order.map_err(|error| {
+            Refusal::new(StatusCode::BAD_REQUEST, "bad_question", format!("the body is no order: {error}"))
+        })?;
+        let whose = (asked.ids.tenant.as_str(), asked.grant.who.as_str());
+        adjust::post(&self.admission, self.journal.as_ref(), whose, &order).await
     }
 
     /// What the key of a request allows.

@@ -169,6 +169,17 @@ fn body(action: Action, generator: &mut SchemaGenerator) -> Option<Value> {
             "type": "object",
             "properties": {"overlap": {"type": "string", "description": "How long the secret before works too, as `24h`"}},
         })),
+        Action::Adjust => Some(json!({
+            "type": "object",
+            "required": ["limit", "delta", "reason"],
+            "properties": {
+                "limit": {"type": "string", "description": "The limit's name"},
+                "user": {"type": "string", "description": "Of a limit on each user: which"},
+                "delta": {"type": "string", "description": "Decimal, in the limit's unit: above 0 is used, below 0 is given back"},
+                "reason": {"type": "string"},
+                "id": {"type": "string", "description": "Makes a repeat harmless"},
+            },
+        })),
         Action::Apply => Some(json!({
             "type": "object",
             "properties": {

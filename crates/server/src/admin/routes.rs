@@ -20,6 +20,7 @@ pub(crate) enum Action {
     Explain,
     Accounts,
     Inspect,
+    Adjust,
     List(ObjectKind),
     Create(ObjectKind),
     Show(ObjectKind),
@@ -105,6 +106,14 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             Role::Viewer,
             Reach::Tenant,
             "What the book keeps of a tenant",
+        ),
+        route(
+            Method::POST,
+            "/tenants/{tenant}/adjust",
+            Action::Adjust,
+            Role::Admin,
+            Reach::All,
+            "Post a difference to a quota of the tenant, with a reason",
         ),
         route(
             Method::GET,

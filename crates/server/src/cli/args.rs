@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-pub(super) use super::args_office::{Apply, Changes, Export, ObjectCommand, Objects, Operators};
+pub(super) use super::args_office::{Adjust, Apply, Changes, Export, ObjectCommand, Objects, Operators};
 use crate::config::values::Span;
 use crate::report::By;
 
@@ -67,6 +67,8 @@ pub enum Command {
     Apply(Apply),
     /// Write the store's plans and tenants as a file that `apply` takes
     Export(Export),
+    /// Post a difference to a quota: a credit, a top-up, a correction
+    Adjust(Adjust),
     /// Who changed what in the store, and when
     Changes(Changes),
     /// Read what calls were charged

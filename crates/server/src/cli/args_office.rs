@@ -158,3 +158,34 @@ pub struct Changes {
     #[arg(long)]
     pub json: bool,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Above 0 is used, below 0 is given back, in the limit's unit (of cost: currency). Only the period that runs can be
+adjusted. The journal keeps an entry with the reason and who asked. A repeat with the same --id posts nothing.
+
+Example:
+  tollbook adjust acme 'acme prepaid' -250.00 --reason 'invoice 2026-118 paid' --id invoice-2026-118")]
+pub struct Adjust {
+    /// The tenant
+    pub tenant: String,
+    /// The name of one of its quotas
+    pub limit: String,
+    /// What is posted, a decimal
+    #[arg(allow_hyphen_values = true)]
+    pub delta: String,
+    /// Why; it stands in the journal
+    #[arg(long)]
+    pub reason: String,
+    /// Of a limit on each user: which
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Makes a repeat harmless
+    #[arg(long)]
+    pub id: Option<String>,
+    #[command(flatten)]
+    pub operators: Operators,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -118,6 +118,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Operator(args) => objects::run(ObjectKind::Operator, &args, console),
         Command::Apply(args) => objects::apply(&args, console),
         Command::Export(args) => objects::export(&args, console),
+        Command::Adjust(args) => objects::adjust(&args, console),
         Command::Changes(args) => objects::changes(&args, console),
         Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
         Command::Report(args) => report::run(&args, console),

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use tollbook_store::{ObjectKind, ObjectName};
 
-use super::args::{Apply, Changes, Export, ObjectCommand, Objects, Operators};
+use super::args::{Adjust, Apply, Changes, Export, ObjectCommand, Objects, Operators};
 use super::client::{self, usage};
 use super::serve::runtime;
 use super::{Console, Failure, environment, output};
@@ -155,6 +155,31 @@ pub(super) fn changes(args: &Changes, console: &mut Console<'_>) -> Result<(), F
         let _ = writeln!(out, "{:>6}  {at}  {who}  {what} {object}", member(change, "number"));
     }
     Ok(console.out.write_all(out.as_bytes())?)
+}
+
+pub(super) fn adjust(args: &Adjust, console: &mut Console<'_>) -> Result<(), Failure> {
+    let Adjust { limit, delta, reason, user, id, .. } = args;
+    let mut order = json!({"limit": limit, "delta": delta, "reason": reason});
+    for (member, value) in [("user", user), ("id", id)] {
+        if let (Value::Object(members), Some(value)) = (&mut order, value) {
+            members.insert(member.to_owned(), Value::from(value.as_str()));
+        }
+    }
+    let path = format!("tenants/{}/adjust", escaped(&args.tenant));
+    let answer = Session::new(&args.operators)?.send(Method::POST, &path, Some(&order))?;
+    if args.json {
+        return super::json(console, &answer);
+    }
+    let word = if member(&answer, "applied") == true { "posted" } else { "was posted before" };
+    let part = |name: &str| text(member(&answer, name));
+    Ok(writeln!(
+        console.out,
+        "{} {word} to {limit}: {} of {} used, {} left",
+        part("delta"),
+        part("posted"),
+        part("ceiling"),
+        part("remaining")
+    )?)
 }
 
 fn what(before: Option<&Value>, after: Option<&Value>) -> &'static str {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tollbook::demo::provider::Provider;
-use tollbook_store::{Edit, ObjectKind, ObjectName, ObjectStore as _};
+use tollbook_ledger::ReservationId;
+use tollbook_store::{Edit, Journal as _, ObjectKind, ObjectName, ObjectStore as _};
 use tollbook_store_sql::SqliteStore;
 
 use crate::process::{OPERATOR, Tollbook, call, call_with, command, until};
@@ -636,4 +637,67 @@ fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
     elsewhere(document("m"));
     until("it follows again", || (gateway.chat("tb_new", &chat()).0 == 401).then_some(()));
     gateway.ask("POST", "/tenants", json!({"id": "other"}), 201);
+}
+
+/// A prepaid budget: what is given back, or topped up, is an entry of the journal, and is posted once.
+#[test]
+fn a_quota_is_adjusted_once_with_a_reason() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    let limit = |ceiling: &str| {
+        let budget = json!({"name": "prepaid", "measure": "cost", "period": "lifetime", "ceiling": ceiling});
+        json!({"limits": [budget, {"name": "r", "measure": "requests", "window": "60s", "ceiling": 9}]})
+    };
+    gateway.ask("PATCH", "/tenants/acme", limit("0.000001"), 200);
+    assert_eq!(gateway.chat(&secret, &chat()).0, 413);
+    let order = json!({"limit": "prepaid", "delta": "-10.00", "reason": "paid: üinvoice 118", "id": "118"});
+    let done = gateway.ask("POST", "/tenants/acme/adjust", order.clone(), 200);
+    assert_eq!(
+        (&done["applied"], &done["posted"], &done["remaining"]),
+        (&json!(true), &json!("-10"), &json!("10.000001"))
+    );
+    let again = gateway.ask("POST", "/tenants/acme/adjust", order, 200);
+    assert_eq!(
+        (&again["applied"], &again["posted"], &again["id"]),
+        (&json!(false), &json!("-10"), &done["id"])
+    );
+    for (order, status) in [
+        (json!({"limit": "prepaid", "delta": "1"}), 400),
+        (json!({"limit": "prepaid", "delta": "1", "reason": " "}), 400),
+        (json!({"limit": "prepaid", "delta": "1", "reason": "x".repeat(1_000)}), 400),
+        (json!({"limit": "prepaid", "delta": "--1", "reason": "x"}), 400),
+        (json!({"limit": "prepaid", "delta": "0", "reason": "x"}), 400),
+        (json!({"limit": "prepaid", "delta": "1e99", "reason": "x"}), 400),
+        (json!({"limit": "prepaid", "delta": "1", "reason": "x", "user": "u"}), 400),
+        (json!({"limit": "r", "delta": "1", "reason": "x"}), 400),
+        (json!({"limit": "nothing", "delta": "1", "reason": "x"}), 404),
+    ] {
+        gateway.ask("POST", "/tenants/acme/adjust", order, status);
+    }
+    gateway.ask(
+        "POST",
+        "/tenants/other/adjust",
+        json!({"limit": "prepaid", "delta": "1", "reason": "x"}),
+        404,
+    );
+    let (code, out, err) =
+        cli(&gateway, &["adjust", "acme", "prepaid", "2.5", "--reason", "a fee", "--id", "fee"]);
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "2.5 posted to prepaid: -7.5 of 0.000001 used, 7.500001 left\n"),
+        "{err}"
+    );
+    gateway.stop();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let id = u128::from_str_radix(done["id"].as_str().unwrap(), 16).unwrap();
+    let entries = runtime.block_on(async {
+        let store = SqliteStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
+        store.by_reservation(ReservationId(id)).await.unwrap()
+    });
+    let ladder: Vec<&str> = entries[0].body.ladder.iter().map(AsRef::as_ref).collect();
+    assert_eq!(
+        (ladder, entries[0].posted[0].amount),
+        (vec!["by admin.api_key", "paid: üinvoice 118"], -10_000_000_000)
+    );
 }

@@ -173,10 +173,10 @@ impl Desk<'_> {
         let expires = document.get("expires").and_then(Value::as_str);
         // One that cannot be read is told with everything else that is wrong.
         let at = expires.and_then(|text| text.parse::<Timestamp>().ok()).map(Timestamp::as_microsecond);
-        match at.is_some_and(|at| u64::try_from(at).unwrap_or(0) <= self.admin.admission.now()) {
-            true => Err(bad("`expires` is in the past; `disabled: true` refuses it at once")),
-            false => Ok(()),
+        if at.is_some_and(|at| u64::try_from(at).unwrap_or(0) <= self.admin.admission.now()) {
+            return Err(bad("`expires` is in the past; `disabled: true` refuses it at once"));
         }
+        Ok(())
     }
 
     /// A key or an operator that is new and has no hash gets one.

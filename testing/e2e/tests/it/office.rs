@@ -133,7 +133,9 @@ fn what_is_changed_at_one_gateway_is_obeyed_by_all_under_load() {
             eprintln!("obeyed by both gateways: {changes:?}");
         }
         stop.store(true, Ordering::Relaxed);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     assert!(calls.load(Ordering::Relaxed) > BYSTANDERS, "the load ran");
 }
@@ -162,7 +164,7 @@ fn changes(world: &World, id: &str) -> Vec<(&'static str, Duration)> {
     let next = std::cell::RefCell::new(String::new());
     let rotate = || {
         let answer = world.order(0, "POST", &format!("{key}/rotate"), &json!({}));
-        *next.borrow_mut() = answer["secret"].as_str().unwrap().to_owned();
+        next.replace(answer["secret"].as_str().unwrap().to_owned());
     };
     change("key rotated", &rotate, 401);
     let secret = next.into_inner();

@@ -15,6 +15,7 @@ pub mod key;
 pub mod live;
 mod observe;
 pub mod office;
+mod reconcile;
 mod recovery;
 pub mod reload;
 pub mod report;

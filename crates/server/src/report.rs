@@ -127,6 +127,10 @@ impl Sums {
         }
     }
 
+    pub(crate) fn of_total(total: &Total) -> Self {
+        Self::of(total.requests, &total.usage, total.cost_nano)
+    }
+
     fn of(requests: i64, usage: &Usage, cost_nano: i64) -> Self {
         let parts = [
             usage.input,
@@ -163,7 +167,7 @@ async fn of_totals(journal: &dyn Journal, query: &Query) -> Result<Rows, StoreEr
     let mut rows = Rows::new();
     for total in journal.totals(&asked).await? {
         let key = query.by.iter().map(|by| by.of_total(&total)).collect();
-        rows.entry(key).or_default().add(&Sums::of(total.requests, &total.usage, total.cost_nano));
+        rows.entry(key).or_default().add(&Sums::of_total(&total));
     }
     Ok(rows)
 }

@@ -32,6 +32,27 @@ pub(crate) fn exact(nano: i128) -> String {
     format!("{sign}{}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// Lines of cells in columns; the first `left` stand left, the others right.
+pub(crate) fn aligned(lines: &[Vec<String>], left: usize) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate();
+        let padded = cells.map(
+            |(at, (cell, width))| {
+                if at < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            },
+        );
+        out.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
 /// An id as one part of a URL's path: percent-encoded but for letters, digits and `-._~`.
 pub(crate) fn escaped(id: &str) -> String {
     let mut out = String::with_capacity(id.len());

@@ -10,6 +10,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 pub(super) use super::args_office::{Adjust, Apply, Changes, Export, ObjectCommand, Objects, Operators};
+pub(super) use super::args_reconcile::Reconcile;
 use crate::config::values::Span;
 use crate::report::By;
 
@@ -78,6 +79,8 @@ pub enum Command {
     },
     /// Tell what calls were charged, by tenant, project, key, model and day
     Report(Report),
+    /// Compare a provider's usage or invoice with the journal
+    Reconcile(Reconcile),
     /// Make a configuration of another gateway's files
     Import {
         #[command(subcommand)]
@@ -563,7 +566,7 @@ fn time(text: &str) -> Result<Duration, String> {
     Span::parse(text).map(|span| span.0).ok_or_else(|| "write a number and its unit, as 10s or 5m".to_owned())
 }
 
-fn moment(text: &str) -> Result<Moment, String> {
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
     if let Some(span) = Span::parse(text) {
         return Ok(Moment::Ago(span.0));
     }

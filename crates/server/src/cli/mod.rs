@@ -5,6 +5,7 @@
 
 mod args;
 mod args_office;
+mod args_reconcile;
 mod check;
 mod client;
 mod demo;
@@ -16,6 +17,7 @@ mod journal;
 mod keys;
 mod objects;
 mod output;
+mod reconcile;
 mod report;
 mod serve;
 mod simulate;
@@ -50,6 +52,8 @@ enum Failure {
     Run(anyhow::Error),
     /// The command line or the configuration is wrong.
     Usage(String),
+    /// It went well, and found what must not be taken for none.
+    Found(String),
 }
 
 impl From<anyhow::Error> for Failure {
@@ -70,7 +74,8 @@ impl From<config::LoadError> for Failure {
     }
 }
 
-/// Runs the program; 0 it went well, 1 it failed, 2 the command line or the configuration is wrong.
+/// Runs the program; 0 it went well, 1 it failed, 2 the command line or the configuration is wrong, 3 `reconcile`
+/// found differences.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
@@ -95,6 +100,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(Failure::Usage(message)) => {
             let _ = writeln!(console.err, "{message}");
             ExitCode::from(2)
+        }
+        Err(Failure::Found(message)) => {
+            let _ = writeln!(console.err, "{message}");
+            ExitCode::from(3)
         }
     }
 }
@@ -121,6 +130,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Adjust(args) => objects::adjust(&args, console),
         Command::Changes(args) => objects::changes(&args, console),
         Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
+        Command::Reconcile(args) => reconcile::run(&args, console),
         Command::Report(args) => report::run(&args, console),
         Command::Import { command: Import::LitellmPrices(args) } => import::prices(&args, console),
         Command::Import { command: Import::LitellmConfig(args) } => import::config(&args, console),

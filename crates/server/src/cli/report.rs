@@ -13,7 +13,7 @@ use super::output::put;
 use super::{Console, Failure, environment};
 use crate::config;
 use crate::report::{PARTS, Query, Rows, Sums, day_text, rows};
-use crate::text::{exact, grouped, money};
+use crate::text::{aligned, exact, grouped, money};
 
 /// What a table shows of the parts; the other forms tell all of them.
 const SHOWN: [&str; 3] = ["input", "cached", "output"];
@@ -119,23 +119,5 @@ fn table(query: &Query, rows: &Rows) -> String {
     let label: Vec<String> =
         (0..query.by.len()).map(|at| if at == 0 { "total" } else { " " }.to_owned()).collect();
     lines.push(cells(&label, &total(rows)));
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |column: usize| {
-        lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut out = String::new();
-    for line in &lines {
-        let padded: Vec<String> = line
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(at, (cell, width))| {
-                // Names stand left, amounts right.
-                if at < query.by.len() { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-            })
-            .collect();
-        let _ = writeln!(out, "{}", padded.join("  ").trim_end());
-    }
-    out
+    aligned(&lines, query.by.len())
 }

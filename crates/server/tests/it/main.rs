@@ -17,6 +17,7 @@ mod journal;
 mod office;
 mod process;
 mod program;
+mod reconcile;
 mod report;
 mod serve;
 mod simulate;

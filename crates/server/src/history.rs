@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tollbook_admission::shard;
 use tollbook_engine::Shard;
 use tollbook_jobs::{JobError, Opening, OpeningAmount};
@@ -15,6 +15,9 @@ use tollbook_ledger::{AccountId, Measure};
 use tollbook_policy::{self as policy, Catalog, HistoryRow, Limit, Meter, OpeningNeeded, Scope, Subject};
 use tollbook_pricing::Parts;
 use tollbook_store::{Journal, LimitHistory, LimitRow, Name, Side, Span, UsageQuery, UsageSum};
+
+/// How often the past is looked up anew because another gateway wrote at the same moment.
+pub const TRIES: usize = 8;
 
 /// A catalog with its limits' past, and what has to be done before it is in force.
 #[derive(Debug)]
@@ -42,11 +45,35 @@ pub async fn look_up(catalog: Catalog, history: &dyn LimitHistory, now: u64) -> 
 }
 
 impl Past {
-    /// Adds the new definitions to the history; the catalog comes in force with that.
-    pub async fn write_down(&self, history: &dyn LimitHistory) -> anyhow::Result<()> {
+    /// Adds the new definitions to the history; the catalog comes in force with that. False: another gateway has
+    /// written at the same moment, perhaps something else, so that the past is not what this catalog was made with; it
+    /// has to be looked up anew.
+    pub async fn write_down(&self, history: &dyn LimitHistory) -> anyhow::Result<bool> {
+        if self.new.is_empty() {
+            return Ok(true);
+        }
         let added = history.limit_rows_append(&self.new).await;
-        added.map(|_| ()).context("cannot add to the history of the limits")
+        let added = added.context("cannot add to the history of the limits")?;
+        Ok(usize::try_from(added).is_ok_and(|added| added == self.new.len()))
     }
+}
+
+/// The past of a catalog that comes in force at once, written down.
+pub async fn take_up(
+    catalog: Catalog,
+    history: &dyn LimitHistory,
+    journal: &dyn Journal,
+    now: u64,
+) -> anyhow::Result<(Catalog, Vec<Opening>)> {
+    for _ in 0..TRIES {
+        let past = look_up(catalog.clone(), history, now).await?;
+        let openings = openings(&past.needed, &past.catalog, journal).await;
+        let openings = openings.context("cannot read the journal")?;
+        if past.write_down(history).await? {
+            return Ok((past.catalog, openings));
+        }
+    }
+    bail!("other gateways write the history of the limits faster than this one can follow")
 }
 
 fn known(row: &LimitRow) -> anyhow::Result<HistoryRow> {
@@ -183,4 +210,41 @@ fn parts(sum: &UsageSum) -> Parts {
 /// Corrections can make a sum negative; nothing is opened with less than nothing.
 fn unsigned(sum: i64) -> u64 {
     u64::try_from(sum).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use tollbook_policy::{Draft, LimitDraft, ShapeDraft, Tenant};
+    use tollbook_store_sql::SqliteStore;
+
+    use super::*;
+
+    fn catalog(window_s: i64) -> Catalog {
+        let id = "acme".to_owned();
+        let scope = Scope::One(Subject::Tenant { tenant: id.clone() });
+        let shape = ShapeDraft::Rate { window_s, bucket_s: None, weights: None };
+        let limit =
+            LimitDraft { name: Some("r".to_owned()), ..LimitDraft::new(scope, Measure::Requests, shape, 5) };
+        let tenants = vec![Tenant { id, disabled: false }];
+        Catalog::new(Draft { tenants, limits: vec![limit], ..Draft::default() }).unwrap()
+    }
+
+    /// Two gateways that put different catalogs in force at the same moment: the second sees what the first wrote, and
+    /// the history ends with what is in force.
+    #[tokio::test]
+    async fn definitions_that_meet_are_both_in_the_history() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("store.sqlite")).await.unwrap();
+        let one = look_up(catalog(60), &store, 100).await.unwrap();
+        let other = look_up(catalog(600), &store, 100).await.unwrap();
+        assert!(one.write_down(&store).await.unwrap());
+        assert!(!other.write_down(&store).await.unwrap(), "it was made with another past");
+        let (made, _) = take_up(catalog(600), &store, &store, 101).await.unwrap();
+        // The window of before binds beside the new one.
+        assert_eq!(made.rules().count(), 2);
+        let rows = store.limit_rows().await.unwrap();
+        let told: Vec<_> = rows.iter().map(|row| (row.version, row.definition.contains("600"))).collect();
+        assert_eq!(told, [(1, false), (2, true)]);
+        store.close().await;
+    }
 }

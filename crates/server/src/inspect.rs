@@ -20,15 +20,23 @@ use crate::accounts::{self, Account};
 /// Most accounts, reservations and estimators of a shard that are looked at.
 pub const SHOWN_MAX: usize = 10_000;
 const DEADLINE: Duration = Duration::from_secs(20);
+/// Whose an estimator is that is nobody's alone.
+const ALL_KEYS: &str = "all keys";
 /// Estimators keep a state for each kind, under ids that differ in their last bits.
 const KINDS: [EstimatorKind; 4] =
     [EstimatorKind::Ema, EstimatorKind::RecentMean, EstimatorKind::P95, EstimatorKind::Forecast];
 
-/// Asks the engine, and names what it says.
+/// Asks the engine, and names what it says. What has no name, and what is learned of all keys, may be other tenants': it
+/// is for those who may see all of them.
 ///
 /// # Errors
 /// No such tenant, or an engine that does not answer.
-pub async fn tenant(engine: &dyn Engine, catalog: &Catalog, tenant: &str) -> anyhow::Result<Value> {
+pub async fn tenant(
+    engine: &dyn Engine,
+    catalog: &Catalog,
+    tenant: &str,
+    sees_all: bool,
+) -> anyhow::Result<Value> {
     if !catalog.keys().iter().any(|key| key.tenant == tenant) {
         bail!("no key of the configuration is of the tenant `{tenant}`");
     }
@@ -37,13 +45,17 @@ pub async fn tenant(engine: &dyn Engine, catalog: &Catalog, tenant: &str) -> any
     let reply =
         tokio::time::timeout(DEADLINE, asked).await.context("the engine did not answer in time")??;
     let Survey { accounts, mut holds, learned, more } = reply.value;
-    let names = Names::of(catalog, tenant, reply.now / SECOND);
+    let mut names = Names::of(catalog, tenant, reply.now / SECOND);
     holds.retain(|hold| hold.legs.iter().all(|leg| !names.others.contains(&leg.account)));
+    if !sees_all {
+        holds.retain(|hold| hold.legs.iter().any(|leg| names.accounts.contains_key(&leg.account)));
+        names.estimators.retain(|_, of| !of.starts_with(ALL_KEYS));
+    }
     let rows = |named: bool| -> Vec<Value> {
         let accounts = accounts.iter().filter(|row| is_named(&names, &row.account) == Some(named));
         accounts.map(|row| account(catalog, &names, row)).collect()
     };
-    let (of_tenant, unnamed) = (rows(true), rows(false));
+    let (of_tenant, unnamed) = (rows(true), if sees_all { rows(false) } else { Vec::new() });
     let estimators: Vec<Value> = learned.iter().filter_map(|row| estimator(&names, row)).collect();
     Ok(json!({
         "tenant": tenant, "shard": shard.0, "epoch": reply.epoch, "now_us": reply.now, "cut": more,
@@ -78,7 +90,7 @@ impl Names {
                 for kind in KINDS {
                     let EstimatorIds { own, prior } = ids.of_kind(kind);
                     estimators.insert(own, format!("{subject} on {}", model.id));
-                    estimators.insert(prior, format!("all keys on {}", model.id));
+                    estimators.insert(prior, format!("{ALL_KEYS} on {}", model.id));
                 }
             }
         }

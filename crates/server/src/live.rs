@@ -64,20 +64,23 @@ impl Live {
             (None, None) => (snapshot, None),
             (Some(office), Some(base)) => {
                 let mut state = office.lock().await;
-                let catalog = state.rebase(base)?;
-                (Snapshot { catalog, ..snapshot }, Some(state))
+                office.read_on(&mut state).await?;
+                let catalog = state.catalog_with(&base)?;
+                (Snapshot { catalog, ..snapshot }, Some((state, base)))
             }
             _ => bail!("config.source cannot change while a gateway runs; start it again"),
         };
         let prepare = |snapshot: &Arc<Snapshot>| {
-            let prepared = self.gateway.prepare(gateway, Arc::clone(snapshot));
+            let prepared = self.gateway.prepare(gateway.clone(), Arc::clone(snapshot));
             prepared.map_err(|error| anyhow!("cannot set up the upstreams: {error}"))
         };
         let generation = self.put(snapshot, prepare).await?;
         if let Some(listener) = &self.admin {
             listener.set_key(admin.as_ref().map(|admin| &admin.api_key));
         }
-        drop(office);
+        if let Some((mut state, base)) = office {
+            state.is_based_on(base);
+        }
         Ok(Applied { generation, waiting })
     }
 
@@ -125,16 +128,31 @@ impl Live {
     async fn put(
         &self,
         snapshot: Snapshot,
-        prepare: impl FnOnce(&Arc<Snapshot>) -> anyhow::Result<Prepared>,
+        prepare: impl Fn(&Arc<Snapshot>) -> anyhow::Result<Prepared>,
     ) -> anyhow::Result<u64> {
-        let now = self.admission.now() / SECOND;
-        let past = history::look_up(snapshot.catalog, &self.store, now).await?;
-        let list = history::openings(&past.needed, &past.catalog, &self.store).await;
-        let list = list.context("cannot read the journal")?;
         let generation = self.admission.snapshot().generation.saturating_add(1);
-        let snapshot = Arc::new(Snapshot { generation, catalog: past.catalog.clone(), ..snapshot });
-        let prepared = prepare(&snapshot)?;
-        past.write_down(&self.store).await?;
+        let mut tries = 0;
+        let (snapshot, prepared, list) = loop {
+            let now = self.admission.now() / SECOND;
+            let past = history::look_up(snapshot.catalog.clone(), &self.store, now).await?;
+            let list = history::openings(&past.needed, &past.catalog, &self.store).await;
+            let list = list.context("cannot read the journal")?;
+            let next = Arc::new(Snapshot {
+                generation,
+                catalog: past.catalog.clone(),
+                prices: snapshot.prices.clone(),
+                models: snapshot.models.clone(),
+                api_key_hash: snapshot.api_key_hash.clone(),
+            });
+            let prepared = prepare(&next)?;
+            if past.write_down(&self.store).await? {
+                break (next, prepared, list);
+            }
+            tries += 1;
+            if tries == history::TRIES {
+                bail!("other gateways write the history of the limits faster than this one can follow");
+            }
+        };
         // Nothing fails from here on.
         self.open(list).await;
         self.gateway.replace(prepared);

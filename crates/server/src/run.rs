@@ -122,11 +122,8 @@ impl Books {
             let (opened, catalog) = Office::open(Arc::new(store.clone()), base).await?;
             (office, snapshot.catalog) = (Some(Arc::new(opened)), catalog);
         }
-        let past = history::look_up(snapshot.catalog, &store, now / SECOND).await?;
-        let openings = history::openings(&past.needed, &past.catalog, &store).await;
-        let openings = openings.context("cannot read the journal")?;
-        past.write_down(&store).await?;
-        snapshot.catalog = past.catalog;
+        let (catalog, openings) = history::take_up(snapshot.catalog, &store, &store, now / SECOND).await?;
+        snapshot.catalog = catalog;
         metrics.process_start_unix.set((), now / SECOND);
         metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);

@@ -10,7 +10,7 @@ use tollbook_admission::{
 use tollbook_store::{Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
-use super::{Admin, Refusal};
+use super::{Admin, Refusal, bad};
 use crate::accounts;
 
 /// `POST /admin/v1/explain`: a past call by its request id, or a call that could be made.
@@ -163,15 +163,15 @@ fn line(line: &StandingLine) -> Value {
     })
 }
 
-/// `GET /admin/v1/inspect/<tenant>`.
-pub(super) async fn inspect(admin: &Admin, tenant: &str) -> Result<Value, Refusal> {
+/// `GET /admin/v1/inspect/<tenant>`. What may be another tenant's is for those who see all of them.
+pub(super) async fn inspect(admin: &Admin, tenant: &str, sees_all: bool) -> Result<Value, Refusal> {
     let snapshot = admin.admission.snapshot();
     if !snapshot.catalog.keys().iter().any(|key| key.tenant == tenant) {
         let message = format!("no key is of the tenant `{tenant}`");
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_tenant", message));
     }
     let engine = admin.admission.engine();
-    let kept = crate::inspect::tenant(engine.as_ref(), &snapshot.catalog, tenant).await;
+    let kept = crate::inspect::tenant(engine.as_ref(), &snapshot.catalog, tenant, sees_all).await;
     kept.map_err(|error| away(&format!("{error:#}")))
 }
 
@@ -278,10 +278,6 @@ fn word(variant: &impl std::fmt::Debug) -> String {
         out.push(letter.to_ascii_lowercase());
     }
     out
-}
-
-fn bad(message: impl Into<String>) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message)
 }
 
 pub(super) fn away(message: &str) -> Refusal {

@@ -8,6 +8,7 @@
 mod answer;
 mod objects;
 mod openapi;
+mod query;
 mod routes;
 
 use std::convert::Infallible;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, LOCATION};
+use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -31,15 +32,17 @@ use tokio::sync::{Semaphore, watch};
 use tollbook_admission::Admission;
 use tollbook_gateway::{HeadBounds, Screen, refused_head};
 use tollbook_ledger::units::SECOND;
-use tollbook_store::Journal;
+use tollbook_store::{DOCUMENT_MAX, Journal};
 
 use crate::adjust;
 use crate::config::file::Role;
 use crate::office::{Counter, Grant};
 use routes::{Action, Found, Ids, Reach, Route};
 
-/// Longest body; it carries a client's whole call.
+/// Longest body where it carries a client's whole call, or many objects.
 const BODY_MAX: usize = 34 << 20;
+/// Longest body elsewhere: one document, with room for other ways to write the same.
+const DOCUMENT_BODY_MAX: usize = 4 * DOCUMENT_MAX;
 /// A request's head, and its lines.
 const HEAD_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
@@ -66,11 +69,13 @@ pub(crate) struct Refusal {
     message: String,
     /// Members beside those that every problem has.
     more: Map<String, Value>,
+    /// Methods that the path has; empty where that is not the trouble.
+    allow: String,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), more: Map::new() }
+        Self { status, code, message: message.into(), more: Map::new(), allow: String::new() }
     }
 
     pub(crate) fn with(mut self, member: &str, value: Value) -> Self {
@@ -182,10 +187,13 @@ impl Admin {
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let answer = self.answer(request).await;
+        let mut allow = None;
         let (kind, answer) = match answer {
             Ok(answer) => ("application/json", answer),
-            Err(refusal) => {
+            Err(mut refusal) => {
                 let status = refusal.status;
+                let methods = std::mem::take(&mut refusal.allow);
+                allow = (status == StatusCode::METHOD_NOT_ALLOWED).then_some(methods);
                 let body = refusal.problem();
                 ("application/problem+json", Answer { status, body, version: None, location: None })
             }
@@ -199,7 +207,13 @@ impl Admin {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         // Secrets are shown once; nobody on the way keeps them.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let told = [(ETAG, version.map(|version| format!("\"{version}\""))), (LOCATION, location)];
+        let challenge = (status == StatusCode::UNAUTHORIZED).then(|| "Bearer".to_owned());
+        let told = [
+            (ETAG, version.map(|version| format!("\"{version}\""))),
+            (LOCATION, location),
+            (ALLOW, allow),
+            (WWW_AUTHENTICATE, challenge),
+        ];
         for (name, text) in told {
             if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
                 headers.insert(name, value);
@@ -224,7 +238,8 @@ impl Admin {
             Found::Method(methods) => {
                 let known: Vec<&str> = methods.iter().map(|method| method.as_str()).collect();
                 let message = format!("this path takes {}", known.join(", "));
-                return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message));
+                let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+                return Err(Refusal { allow: known.join(", "), ..refusal });
             }
             Found::BadId => {
                 let message = "an id in the path is not percent-encoded UTF-8";
@@ -234,13 +249,15 @@ impl Admin {
         };
         authorize(&grant, route, &ids)?;
         let (head, body) = request.into_parts();
-        let body = read(body).await?;
+        let body = read(body, body_max(route.action)).await?;
         let query = head.uri.query().unwrap_or_default();
         let asked = Asked { grant: &grant, ids, query, headers: &head.headers, body };
         match route.action {
             Action::Explain => answer::explain(self, &asked.body).await.map(Answer::from),
             Action::Accounts => answer::accounts(self).await.map(Answer::from),
-            Action::Inspect => answer::inspect(self, &asked.ids.tenant).await.map(Answer::from),
+            Action::Inspect => {
+                answer::inspect(self, &asked.ids.tenant, grant.tenant.is_none()).await.map(Answer::from)
+            }
             Action::Adjust => self.adjust(&asked).await.map(Answer::from),
             Action::OpenApi => Ok(openapi::document().into()),
             action => objects::answer(self, action, asked).await,
@@ -300,12 +317,21 @@ fn nothing() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
 }
 
-async fn read(body: Incoming) -> Result<Bytes, Refusal> {
-    let reading = Limited::new(body, BODY_MAX).collect();
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message)
+}
+
+/// What is read as a tree takes many times the memory of its text.
+fn body_max(action: Action) -> usize {
+    if matches!(action, Action::Explain | Action::Apply) { BODY_MAX } else { DOCUMENT_BODY_MAX }
+}
+
+async fn read(body: Incoming, most: usize) -> Result<Bytes, Refusal> {
+    let reading = Limited::new(body, most).collect();
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let message = format!("the body is larger than {BODY_MAX} bytes");
+            let message = format!("the body is larger than {most} bytes");
             Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
         }
         Ok(Err(_)) => Err(Refusal::new(StatusCode::BAD_REQUEST, "unreadable", "the body could not be read")),

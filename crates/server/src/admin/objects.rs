@@ -3,7 +3,6 @@
 //! A document that was read can be written back as it was: what cannot be changed in it (ids, version, times) is passed
 //! over, and a key's hash, which is never shown, stays. A secret is shown once, where it is made.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -13,13 +12,13 @@ use serde_json::{Map, Value, json};
 use tollbook_store::{ChangesQuery, ObjectKind, ObjectName};
 
 use super::answer::away;
+use super::query::Query;
 use super::routes::{Action, Ids, ROOT};
-use super::{Admin, Answer, Asked, Refusal, nothing};
+use super::{Admin, Answer, Asked, Refusal, bad, nothing};
 use crate::config::file::Role;
 use crate::config::{Fault, Kept, place};
 use crate::key::{self, KeyHash};
 use crate::office::{Changed, Counter, Done, OfficeError, Order, View, When, Wish, nested, wishes};
-use crate::text::unescaped;
 
 /// Objects on a page unless the question says otherwise, and at most.
 const PAGE: usize = 100;
@@ -32,13 +31,12 @@ const PREFIX_LENGTH: usize = 8;
 const TOLD: [&str; 3] = ["version", "created_at", "changed_at"];
 /// Members of a document that are not shown.
 const HIDDEN: [&str; 1] = ["hash"];
-/// Members by which lists can be filtered.
-const FILTERS: [&str; 5] = ["disabled", "plan", "status", "service", "role"];
 
 pub(super) async fn answer(admin: &Admin, action: Action, asked: Asked<'_>) -> Result<Answer, Refusal> {
     let Some(counter) = &admin.counter else { return Err(in_the_file(action)) };
-    let query = Query::parse(asked.query)?;
-    let desk = Desk { admin, counter, asked, query };
+    let query = Query::parse(action, asked.query)?;
+    let dry_run = query.flag("dry_run")?;
+    let desk = Desk { admin, counter, asked, query, dry_run };
     match action {
         Action::List(kind) => desk.list(kind),
         Action::Create(kind) => desk.create(kind).await,
@@ -68,6 +66,7 @@ struct Desk<'a> {
     counter: &'a Counter,
     asked: Asked<'a>,
     query: Query,
+    dry_run: bool,
 }
 
 impl Desk<'_> {
@@ -160,20 +159,23 @@ impl Desk<'_> {
         when: When,
     ) -> Result<Answer, Refusal> {
         let mut document = document;
-        self.is_to_come(&document)?;
-        let secret = self.secret_for(&name, &mut document)?;
-        let was_there = self.counter.view().objects.contains_key(&name);
+        self.is_to_come(&name, &document)?;
+        let is_new = when == When::New;
+        let secret = if is_new { self.secret_for(&name, &mut document)? } else { None };
         let done = self.order(vec![wish(name.clone(), Some(document), when)]).await?;
-        let status = if was_there { StatusCode::OK } else { StatusCode::CREATED };
-        self.written(&name, &done, status, secret)
+        Ok(self.written(&name, &done, secret))
     }
 
-    /// That something ends in the past is a slip; `apply` may bring what has ended.
-    fn is_to_come(&self, document: &Map<String, Value>) -> Result<(), Refusal> {
-        let expires = document.get("expires").and_then(Value::as_str);
+    /// That something ends in the past is a slip, unless it was so before; `apply` may bring what has ended.
+    fn is_to_come(&self, name: &ObjectName, given: &Map<String, Value>) -> Result<(), Refusal> {
+        let expires = |document: &Map<String, Value>| {
+            document.get("expires").and_then(Value::as_str).map(str::to_owned)
+        };
+        let before = self.counter.view().objects.get(name).and_then(|kept| expires(&document(kept)));
+        let Some(text) = expires(given).filter(|text| before.as_ref() != Some(text)) else { return Ok(()) };
         // One that cannot be read is told with everything else that is wrong.
-        let at = expires.and_then(|text| text.parse::<Timestamp>().ok()).map(Timestamp::as_microsecond);
-        if at.is_some_and(|at| u64::try_from(at).unwrap_or(0) <= self.admin.admission.now()) {
+        let Ok(at) = text.parse::<Timestamp>() else { return Ok(()) };
+        if u64::try_from(at.as_microsecond()).unwrap_or(0) <= self.admin.admission.now() {
             return Err(bad("`expires` is in the past; `disabled: true` refuses it at once"));
         }
         Ok(())
@@ -188,7 +190,7 @@ impl Desk<'_> {
         if !matches!(name.kind, ObjectKind::Key | ObjectKind::Operator) {
             return Ok(None);
         }
-        if document.contains_key("hash") || self.counter.view().objects.contains_key(name) {
+        if document.contains_key("hash") {
             return Ok(None);
         }
         let (secret, hash, prefix) = self.new_secret()?;
@@ -206,16 +208,16 @@ impl Desk<'_> {
 
     async fn merge(self, kind: ObjectKind) -> Result<Answer, Refusal> {
         let (patch, name, wanted) = (self.document()?, self.name(kind), self.if_match()?);
-        self.is_to_come(&patch)?;
+        self.is_to_come(&name, &patch)?;
         self.change(&name, wanted, |document| merged(document, &patch))
             .await
-            .and_then(|done| self.written(&name, &done, StatusCode::OK, None))
+            .map(|done| self.written(&name, &done, None))
     }
 
     async fn rotate(self, kind: ObjectKind) -> Result<Answer, Refusal> {
         let (name, wanted) = (self.name(kind), self.if_match()?);
         let asked = if self.asked.body.is_empty() { Map::new() } else { self.document()? };
-        let overlap = overlap(&asked)?;
+        let overlap = overlap(kind, &asked)?;
         let (secret, hash, prefix) = self.new_secret()?;
         let now = i64::try_from(self.admin.admission.now() / 1_000_000).unwrap_or(i64::MAX);
         let until =
@@ -224,14 +226,14 @@ impl Desk<'_> {
             let before = document.insert("hash".to_owned(), hash.clone());
             document.insert("prefix".to_owned(), prefix.clone());
             match before {
-                Some(hash) if overlap > 0 && kind == ObjectKind::Key => {
+                Some(hash) if overlap > 0 => {
                     document.insert("previous".to_owned(), json!({"hash": hash, "until": until.to_string()}));
                 }
                 _ => drop(document.remove("previous")),
             }
         });
         let done = done.await?;
-        self.written(&name, &done, StatusCode::OK, Some(secret))
+        Ok(self.written(&name, &done, Some(secret)))
     }
 
     /// Changes what is there, whatever others change at the same time, unless a version is wanted.
@@ -241,6 +243,11 @@ impl Desk<'_> {
         wanted: Option<When>,
         change: impl Fn(&mut Map<String, Value>),
     ) -> Result<Done, Refusal> {
+        let of_version = matches!(wanted, Some(When::Version(_)));
+        if !self.counter.view().objects.contains_key(name) {
+            // Another gateway may have made it a moment ago: nothing is ordered, but what is new is read.
+            self.order(Vec::new()).await?;
+        }
         let mut tries = 0;
         loop {
             tries += 1;
@@ -253,8 +260,8 @@ impl Desk<'_> {
                 _ => When::Version(kept.version),
             };
             match self.ordered(vec![wish(name.clone(), Some(document), when)]).await {
-                Err(OfficeError::Conflict { .. }) if wanted.is_none() && tries < MERGES => {}
-                other => return other.map_err(refused),
+                Err(OfficeError::Conflict { .. }) if !of_version && tries < MERGES => {}
+                other => return other.map_err(|error| self.refused(error)),
             }
         }
     }
@@ -300,7 +307,7 @@ impl Desk<'_> {
         let wishes = wishes(document, hash, prune.then_some(&view.objects));
         let done = self.order(wishes.map_err(|faults| refused(OfficeError::Wrong(faults)))?).await?;
         Ok(json!({
-            "revision": done.revision, "dry_run": self.query.flag("dry_run")?,
+            "revision": done.revision, "dry_run": self.dry_run,
             "changed": done.changed.iter().map(changed).collect::<Vec<_>>(), "warnings": done.warnings,
         })
         .into())
@@ -311,38 +318,46 @@ impl Desk<'_> {
     }
 
     async fn order(&self, wishes: Vec<Wish>) -> Result<Done, Refusal> {
-        self.ordered(wishes).await.map_err(refused)
+        self.ordered(wishes).await.map_err(|error| self.refused(error))
+    }
+
+    /// Why it was not done, as far as it is any business of theirs.
+    fn refused(&self, error: OfficeError) -> Refusal {
+        refused(match error {
+            OfficeError::Wrong(faults) => OfficeError::Wrong(self.asked.grant.faults(faults)),
+            other => other,
+        })
     }
 
     async fn ordered(&self, wishes: Vec<Wish>) -> Result<Done, OfficeError> {
-        let dry_run = self.query.flag("dry_run").unwrap_or(false);
-        self.counter.order(Order { who: self.asked.grant.who.clone(), wishes, dry_run }).await
+        let (who, dry_run) = (self.asked.grant.who.clone(), self.dry_run);
+        self.counter.order(Order { who, wishes, dry_run }).await
     }
 
     /// The object as it is after a change.
-    fn written(
-        &self,
-        name: &ObjectName,
-        done: &Done,
-        status: StatusCode,
-        secret: Option<String>,
-    ) -> Result<Answer, Refusal> {
-        let dry_run = self.query.flag("dry_run")?;
+    fn written(&self, name: &ObjectName, done: &Done, secret: Option<String>) -> Answer {
+        let was_there = done.changed.iter().all(|changed| changed.before.is_some());
+        let status = if was_there || self.dry_run { StatusCode::OK } else { StatusCode::CREATED };
         let view = self.counter.view();
-        let mut answer = match view.objects.get(name).filter(|_| !dry_run) {
+        let mut answer = match view.objects.get(name).filter(|_| !self.dry_run) {
             Some(kept) => of_object(name, kept, status),
-            None => json!({"dry_run": true, "changed": done.changed.iter().map(changed).collect::<Vec<_>>()})
-                .into(),
+            // Others may have deleted it since.
+            None => json!({
+                "dry_run": self.dry_run, "changed": done.changed.iter().map(changed).collect::<Vec<_>>(),
+            })
+            .into(),
         };
         if let Value::Object(members) = &mut answer.body {
-            if let Some(secret) = secret.filter(|_| !dry_run) {
+            if let Some(secret) = secret.filter(|_| !self.dry_run) {
                 members.insert("secret".to_owned(), Value::from(secret));
             }
-            if !done.warnings.is_empty() {
-                members.insert("warnings".to_owned(), json!(done.warnings));
+            let grant = self.asked.grant;
+            let warnings: Vec<&String> = done.warnings.iter().filter(|told| grant.may_hear(told)).collect();
+            if !warnings.is_empty() {
+                members.insert("warnings".to_owned(), json!(warnings));
             }
         }
-        Ok(answer)
+        answer
     }
 
     /// The body's members, without those that are no part of a document.
@@ -475,7 +490,14 @@ fn merged(document: &mut Map<String, Value>, patch: &Map<String, Value>) {
 }
 
 /// Seconds for which the secret before works too.
-fn overlap(asked: &Map<String, Value>) -> Result<i64, Refusal> {
+fn overlap(kind: ObjectKind, asked: &Map<String, Value>) -> Result<i64, Refusal> {
+    // A slip of the pen here would end the secret before at once.
+    if let Some(member) = asked.keys().find(|member| *member != "overlap") {
+        return Err(bad(format!("`{member}` is not known here; a rotation has `overlap`")));
+    }
+    if kind != ObjectKind::Key && !asked.is_empty() {
+        return Err(bad("an operator's secret before works no longer; `overlap` is for keys"));
+    }
     let Some(value) = asked.get("overlap") else { return Ok(0) };
     let span = value.as_str().and_then(crate::config::values::Span::parse);
     let span = span.ok_or_else(|| bad("`overlap` must be a length of time with its unit, as 24h"))?;
@@ -484,15 +506,12 @@ fn overlap(asked: &Map<String, Value>) -> Result<i64, Refusal> {
 
 fn matches(value: Option<&Value>, wanted: &str) -> bool {
     match value {
-        None | Some(Value::Null) => wanted == "false" || wanted.is_empty(),
+        // What a field is that is not told.
+        None | Some(Value::Null) => matches!(wanted, "false" | "on" | ""),
         Some(Value::String(text)) => text == wanted,
         Some(Value::Bool(truth)) => wanted == if *truth { "true" } else { "false" },
         Some(_) => false,
     }
-}
-
-fn bad(message: impl Into<String>) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message)
 }
 
 fn fault(fault: &Fault) -> Value {
@@ -513,46 +532,5 @@ fn refused(error: OfficeError) -> Refusal {
         }
         OfficeError::Missing(_) => Refusal::new(StatusCode::NOT_FOUND, "not_found", message),
         OfficeError::Busy | OfficeError::Away(_) => away(&message),
-    }
-}
-
-/// The query of a question.
-struct Query(BTreeMap<String, String>);
-
-impl Query {
-    fn parse(text: &str) -> Result<Self, Refusal> {
-        let mut fields = BTreeMap::new();
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (field, value) = pair.split_once('=').unwrap_or((pair, "true"));
-            let value = unescaped(&value.replace('+', " "));
-            let value = value.ok_or_else(|| bad(format!("`{field}` is not percent-encoded UTF-8")))?;
-            let known = ["after", "before", "limit", "prefix", "tenant", "dry_run", "prune", "cascade"];
-            if !known.contains(&field) && !FILTERS.contains(&field) {
-                return Err(bad(format!("`{field}` is no parameter here")));
-            }
-            fields.insert(field.to_owned(), value);
-        }
-        Ok(Self(fields))
-    }
-
-    fn text(&self, field: &str) -> Option<&str> {
-        self.0.get(field).map(String::as_str)
-    }
-
-    fn number(&self, field: &str) -> Result<Option<usize>, Refusal> {
-        let number = self.text(field).map(str::parse).transpose();
-        number.map_err(|_| bad(format!("`{field}` is no number")))
-    }
-
-    fn flag(&self, field: &str) -> Result<bool, Refusal> {
-        match self.text(field) {
-            None | Some("false") => Ok(false),
-            Some("true") => Ok(true),
-            Some(_) => Err(bad(format!("`{field}` is true or false"))),
-        }
-    }
-
-    fn filters(&self) -> impl Iterator<Item = (&str, &str)> {
-        FILTERS.iter().filter_map(|field| Some((*field, self.text(field)?)))
     }
 }

@@ -30,7 +30,7 @@ async fn kept(setup: &Setup, args: &Inspect) -> anyhow::Result<Value> {
     if let Book::Redis(options) = &setup.book {
         let link = Link::open(options).map_err(|error| anyhow!("engine.redis: {error}"))?;
         let engine = RedisEngine::new(link, options.prefix.clone());
-        return crate::inspect::tenant(&engine, &setup.snapshot.catalog, &args.tenant).await;
+        return crate::inspect::tenant(&engine, &setup.snapshot.catalog, &args.tenant, true).await;
     }
     let Some(admin) = &setup.admin else {
         return Err(anyhow!(

@@ -125,7 +125,8 @@ fn confirmed(console: &mut Console<'_>) -> Result<bool, Failure> {
 }
 
 pub(super) fn export(args: &Export, console: &mut Console<'_>) -> Result<(), Failure> {
-    let whole = Session::new(&args.operators)?.send(Method::GET, "export", None)?;
+    let mut whole = Session::new(&args.operators)?.send(Method::GET, "export", None)?;
+    literal(&mut whole);
     let text = if args.json {
         format!("{whole:#}\n")
     } else {
@@ -136,6 +137,17 @@ pub(super) fn export(args: &Export, console: &mut Console<'_>) -> Result<(), Fai
             .collect()
     };
     output::put(&text, args.output.as_deref(), console)
+}
+
+/// Texts as a file has to write them: what looks like a variable of the environment is none. Else a name that somebody
+/// gave would be read as one when the file is applied.
+fn literal(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.replace("${", "$${"),
+        Value::Array(items) => items.iter_mut().for_each(literal),
+        Value::Object(members) => members.values_mut().for_each(literal),
+        _ => {}
+    }
 }
 
 pub(super) fn changes(args: &Changes, console: &mut Console<'_>) -> Result<(), Failure> {
@@ -272,8 +284,10 @@ fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     member(value, name).as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// What somebody wrote is shown, and never obeyed by a terminal.
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    let shown = |text: &str| text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    value.as_str().map_or_else(|| value.to_string(), shown)
 }
 
 /// An object, a member a line.

@@ -81,8 +81,8 @@ pub fn place(name: &ObjectName) -> String {
     }
 }
 
-/// Ends an object's place in the path of a mistake. Ids have it percent-encoded.
-const END: char = '#';
+/// Ends an object's place in the path of a mistake; no text that can be kept has it.
+const END: char = '\u{1f}';
 
 /// What the paths of an object's mistakes begin with.
 pub(super) fn path(name: &ObjectName) -> String {
@@ -92,7 +92,16 @@ pub(super) fn path(name: &ObjectName) -> String {
 fn fault((path, what, help): (String, String, String)) -> Fault {
     let (object, field) = path.split_once(END).unwrap_or(("", &path));
     let what = if help.is_empty() { what } else { format!("{what}; {help}") };
-    Fault { object: object.to_owned(), field: field.trim_start_matches('.').to_owned(), what }
+    Fault {
+        object: object.to_owned(),
+        field: field.trim_start_matches('.').to_owned(),
+        what: readable(&what),
+    }
+}
+
+/// Places in a text as they are shown: `tenants/acme: limits[0]`.
+fn readable(text: &str) -> String {
+    text.replace(&format!("{END}."), ": ").replace(END, "")
 }
 
 /// The tenant that an object belongs to.
@@ -188,8 +197,11 @@ pub(super) fn json(node: &Node) -> Value {
         Kind::Scalar(Scalar { text, plain: true, .. }) => match text.as_str() {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
-            // A fraction stays the text it is: it is exact.
-            text => text.parse::<i64>().map_or_else(|_| Value::from(text), Value::from),
+            // A fraction stays the text it is: it is exact. So does what would be written otherwise, as `007`.
+            text => {
+                let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
+                number.map_or_else(|| Value::from(text), Value::from)
+            }
         },
         Kind::Scalar(scalar) => Value::from(scalar.text.as_str()),
         Kind::List(items) => items.iter().map(json).collect(),
@@ -218,6 +230,7 @@ impl Base {
         engine::gateways(&mut mistakes, &self.file, made.as_ref().map(|(catalog, _)| catalog));
         match made {
             Some((catalog, mut told)) if mistakes.0.is_empty() => {
+                told = told.iter().map(|told| readable(told)).collect();
                 told.extend(warnings::unpriced(&self.file, &self.prices, &catalog));
                 Ok((catalog, told))
             }

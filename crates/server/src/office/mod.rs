@@ -167,14 +167,17 @@ impl Office {
 
 impl State {
     /// The catalog with another file's models.
-    pub(crate) fn rebase(&mut self, base: Arc<Base>) -> anyhow::Result<Catalog> {
-        let before = std::mem::replace(&mut self.base, base);
-        let catalog = self.catalog();
-        match &catalog {
-            Ok(_) => self.in_force = self.revision,
-            Err(_) => self.base = before,
-        }
-        catalog
+    pub(crate) fn catalog_with(&self, base: &Base) -> anyhow::Result<Catalog> {
+        let made = base.catalog(&self.objects);
+        let wrong = |faults: Vec<Fault>| {
+            anyhow!("what operators defined does not fit this gateway's file: {}", told(&faults))
+        };
+        made.map(|(catalog, _)| catalog).map_err(wrong)
+    }
+
+    /// The catalog of another file came in force.
+    pub(crate) fn is_based_on(&mut self, base: Arc<Base>) {
+        (self.base, self.in_force) = (base, self.revision);
     }
 
     /// The catalog that is to come in force; nothing if it is the one that is.
@@ -187,11 +190,7 @@ impl State {
     }
 
     fn catalog(&self) -> anyhow::Result<Catalog> {
-        let made = self.base.catalog(&self.objects);
-        let wrong = |faults: Vec<Fault>| {
-            anyhow!("what operators defined does not fit this gateway's file: {}", told(&faults))
-        };
-        made.map(|(catalog, _)| catalog).map_err(wrong)
+        self.catalog_with(&self.base)
     }
 }
 

@@ -38,6 +38,43 @@ impl Grant {
             Some(tenant) => *tenant == name.tenant && !name.tenant.is_empty(),
         }
     }
+
+    /// Whether what is told by an object's place, `tenants/acme: …`, is any business of theirs.
+    pub fn may_hear(&self, told: &str) -> bool {
+        let Some(tenant) = &self.tenant else { return true };
+        let owner = ObjectName {
+            kind: ObjectKind::Tenant,
+            tenant: tenant.clone(),
+            project: String::new(),
+            id: String::new(),
+        };
+        let rest = told.strip_prefix(place(&owner).as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':']))
+    }
+
+    /// What of a change's faults is any business of theirs: what others have is not told, neither that it is wrong nor
+    /// that it has taken a name.
+    pub fn faults(&self, mut faults: Vec<Fault>) -> Vec<Fault> {
+        if self.tenant.is_none() {
+            return faults;
+        }
+        faults.retain(|fault| {
+            fault.object.is_empty() && fault.field.is_empty() || self.may_hear(&fault.object)
+        });
+        for fault in &mut faults {
+            if let Some((what, by)) = fault.what.rsplit_once(" by ")
+                && by.starts_with("tenants/")
+                && !self.may_hear(by)
+            {
+                fault.what = what.to_owned();
+            }
+        }
+        if faults.is_empty() {
+            let what = "does not fit what is outside of this tenant, as an id of a key or a name of a limit that is taken";
+            faults.push(Fault { object: String::new(), field: String::new(), what: what.to_owned() });
+        }
+        faults
+    }
 }
 
 impl View {

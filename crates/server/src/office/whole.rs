@@ -1,6 +1,6 @@
 //! All objects as one document, in the form of a configuration file's `plans` and `tenants`, and back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use tollbook_store::{ObjectKind, ObjectName};
@@ -40,9 +40,21 @@ pub fn wishes(
 
 /// Without those whose owner is among them.
 fn outermost(names: Vec<ObjectName>) -> Vec<ObjectName> {
-    let all = names.clone();
-    let below = |name: &ObjectName, owner: &ObjectName| super::write::is_below(name, owner);
-    names.into_iter().filter(|name| !all.iter().any(|owner| below(name, owner))).collect()
+    let all: BTreeSet<ObjectName> = names.iter().cloned().collect();
+    let owner = |name: &ObjectName, kind| ObjectName {
+        kind,
+        tenant: name.tenant.clone(),
+        project: if kind == ObjectKind::Project { name.project.clone() } else { String::new() },
+        id: String::new(),
+    };
+    let is_below = |name: &ObjectName| match name.kind {
+        ObjectKind::Plan | ObjectKind::Tenant | ObjectKind::Operator => false,
+        ObjectKind::Project | ObjectKind::Service => all.contains(&owner(name, ObjectKind::Tenant)),
+        ObjectKind::Key => {
+            [ObjectKind::Tenant, ObjectKind::Project].into_iter().any(|kind| all.contains(&owner(name, kind)))
+        }
+    };
+    names.into_iter().filter(|name| !is_below(name)).collect()
 }
 
 struct Taking<H> {
@@ -116,11 +128,21 @@ impl<H: Fn(&str) -> String> Taking<H> {
                 return None;
             }
         };
-        if let Some(Value::String(secret)) = document.get("secret").filter(|_| !document.contains_key("hash"))
-        {
-            let hash = (self.hash)(secret);
-            document.remove("secret");
-            document.insert("hash".to_owned(), Value::from(hash));
+        let secret = match document.get("secret") {
+            Some(Value::String(secret)) => Some(secret.clone()),
+            // Digits without quotes.
+            Some(Value::Number(secret)) => Some(secret.to_string()),
+            _ => None,
+        };
+        match secret.filter(|_| !document.contains_key("hash")) {
+            Some(secret) if secret.is_empty() => {
+                self.faults.push(fault(&format!("{path}.secret"), "must not be empty"));
+            }
+            Some(secret) => {
+                document.remove("secret");
+                document.insert("hash".to_owned(), Value::from((self.hash)(&secret)));
+            }
+            None => {}
         }
         let part = |of: &str, here: bool| if here { id.clone() } else { of.to_owned() };
         let name = ObjectName {

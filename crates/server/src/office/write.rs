@@ -96,7 +96,13 @@ impl Office {
                 changed.version = changed.after.is_some().then_some(number);
             }
             done.revision = revision;
-            self.read_on(state).await.map_err(behind)?;
+            if let Err(error) = self.read_on(state).await {
+                // It is written, whatever becomes of the reading: who asked is told so, and the next look reads it.
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "a change is written and cannot be read here yet"
+                );
+            }
             return Ok(done);
         }
         Err(OfficeError::Busy)
@@ -182,7 +188,7 @@ fn keep_secret(name: &ObjectName, document: &mut Map<String, Value>, now: Option
 }
 
 fn delete(next: &mut Directory, wish: &Wish) -> Result<(), OfficeError> {
-    let below: Vec<ObjectName> = next.keys().filter(|name| is_below(name, &wish.name)).cloned().collect();
+    let below = below(next, &wish.name);
     if !below.is_empty() && !wish.cascade {
         let (name, now) = (Box::new(wish.name.clone()), next.get(&wish.name).cloned());
         let why = "has objects below it; delete those first, or all together (cascade)";
@@ -195,14 +201,26 @@ fn delete(next: &mut Directory, wish: &Wish) -> Result<(), OfficeError> {
     Ok(())
 }
 
-/// Whether an object belongs to a tenant or a project.
-pub(super) fn is_below(name: &ObjectName, owner: &ObjectName) -> bool {
-    let same_tenant = name.tenant == owner.tenant && name.kind > owner.kind;
-    match owner.kind {
-        ObjectKind::Tenant => same_tenant && name.kind != ObjectKind::Operator,
-        ObjectKind::Project => same_tenant && name.kind == ObjectKind::Key && name.project == owner.project,
-        _ => false,
+/// What belongs to a tenant or a project.
+fn below(objects: &Directory, owner: &ObjectName) -> Vec<ObjectName> {
+    let (kinds, project): (&[ObjectKind], &str) = match owner.kind {
+        ObjectKind::Tenant => (&[ObjectKind::Project, ObjectKind::Key, ObjectKind::Service], ""),
+        ObjectKind::Project => (&[ObjectKind::Key], &owner.project),
+        _ => (&[], ""),
+    };
+    let mut names = Vec::new();
+    for &kind in kinds {
+        let (tenant, project) = (owner.tenant.clone(), project.to_owned());
+        let first = ObjectName { kind, tenant, project: project.clone(), id: String::new() };
+        // Names are in the order of kind, tenant, project.
+        let mine = objects.range(first..).map(|(name, _)| name).take_while(|name| {
+            name.kind == kind
+                && name.tenant == owner.tenant
+                && (project.is_empty() || name.project == project)
+        });
+        names.extend(mine.cloned());
     }
+    names
 }
 
 /// What has to be written, parents before children.

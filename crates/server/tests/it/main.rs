@@ -15,6 +15,7 @@ mod domain;
 mod import;
 mod journal;
 mod office;
+mod office_attacks;
 mod process;
 mod program;
 mod reconcile;

@@ -14,14 +14,14 @@ use tollbook_store_sql::SqliteStore;
 use crate::process::{OPERATOR, Tollbook, call, call_with, command, until};
 
 /// A provider in this process, and a folder for gateways that share a store.
-struct World {
+pub(crate) struct World {
     _runtime: tokio::runtime::Runtime,
     provider: Provider,
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let provider = runtime.block_on(Provider::start(Duration::ZERO)).unwrap();
@@ -48,7 +48,7 @@ impl World {
         path.to_str().unwrap().to_owned()
     }
 
-    fn start(&self, name: &str) -> Tollbook {
+    pub(crate) fn start(&self, name: &str) -> Tollbook {
         let path = self.file(name, &["m"]);
         Tollbook::start(&["serve", "-c", &path], Path::new(&path).parent().unwrap())
     }
@@ -56,20 +56,26 @@ impl World {
 
 impl Tollbook {
     /// An operator's question; what is not expected stops the test.
-    fn ask(&self, method: &str, path: &str, body: impl Into<Value>, status: u16) -> Value {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: impl Into<Value>, status: u16) -> Value {
         let (got, answer) = self.operators(method, &format!("/admin/v1{path}"), &body.into());
         assert_eq!(got, status, "{method} {path}: {answer}");
         answer
     }
 
-    fn as_of(&self, method: &str, path: &str, version: &str, body: &Value) -> (u16, String, Value) {
+    pub(crate) fn as_of(
+        &self,
+        method: &str,
+        path: &str,
+        version: &str,
+        body: &Value,
+    ) -> (u16, String, Value) {
         let line = format!("if-match: {version}\r\n");
         let path = format!("/admin/v1{path}");
         call_with(self.admin.unwrap(), method, &path, OPERATOR, &line, &body.to_string())
     }
 
     /// Tenant `acme`, project `web`, key `k`; the key's secret.
-    fn with_key(&self) -> String {
+    pub(crate) fn with_key(&self) -> String {
         self.ask("POST", "/tenants", json!({"id": "acme"}), 201);
         self.ask("POST", "/tenants/acme/projects", json!({"id": "web"}), 201);
         let key = self.ask("POST", "/tenants/acme/projects/web/keys", json!({"id": "k"}), 201);
@@ -77,7 +83,7 @@ impl Tollbook {
     }
 }
 
-fn chat() -> Value {
+pub(crate) fn chat() -> Value {
     json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 }
 
@@ -465,7 +471,7 @@ fn where_the_file_says_it_the_api_names_the_file() {
 }
 
 /// A command that asks a gateway's operators' listener: its exit code, and what it printed on either side.
-fn cli(gateway: &Tollbook, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn cli(gateway: &Tollbook, arguments: &[&str]) -> (i32, String, String) {
     let admin = format!("http://{}", gateway.admin.unwrap());
     let output = command(arguments).args(["--admin", &admin]).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

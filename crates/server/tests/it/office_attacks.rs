@@ -1,0 +1,210 @@
+//! What operators define in the store, asked for by slips of the pen, by those who may not, and by many at once.
+
+use serde_json::{Value, json};
+
+use crate::office::{World, chat, cli};
+use crate::process::{OPERATOR, Tollbook, call, call_with};
+
+const KEY: &str = "/tenants/acme/projects/web/keys/k";
+
+#[test]
+fn a_slip_in_the_query_is_told_before_anything_is_done() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    let revision = gateway.ask("GET", "/tenants", Value::Null, 200)["revision"].clone();
+    for (method, path, body) in [
+        ("POST", "/tenants?dry_run=1", json!({"id": "slip"})),
+        ("POST", "/tenants?dry_run=true&dry_run=false", json!({"id": "slip"})),
+        ("POST", "/tenants?prune=true", json!({"id": "slip"})),
+        ("POST", "/apply?dry_run=yes", json!({"tenants": [{"id": "slip"}]})),
+        ("POST", "/apply?dryrun=true", json!({"tenants": [{"id": "slip"}]})),
+        ("DELETE", "/tenants/acme?cascade=true&dry_run=on", Value::Null),
+        ("PATCH", "/tenants/acme?cascade=true", json!({"disabled": true})),
+        ("POST", &format!("{KEY}/rotate?dry_run=TRUE"), json!({})),
+        ("GET", "/tenants?disabled=maybe", Value::Null),
+    ] {
+        gateway.ask(method, path, body, 400);
+    }
+    assert_eq!(gateway.ask("GET", "/tenants", Value::Null, 200)["revision"], revision);
+    assert_eq!(gateway.chat(&secret, &chat()).0, 200);
+}
+
+/// Else the secret before, which the fleet's clients show, would end at once.
+#[test]
+fn a_slip_in_a_rotation_ends_no_secret() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    for slip in [json!({"overlapp": "24h"}), json!({"overlap": 24}), json!({"overlap": null})] {
+        gateway.ask("POST", &format!("{KEY}/rotate"), slip, 400);
+    }
+    gateway.ask("POST", "/operators", json!({"id": "o", "role": "viewer"}), 201);
+    gateway.ask("POST", "/operators/o/rotate", json!({"overlap": "1h"}), 400);
+    gateway.ask("POST", "/operators/o/rotate", json!({}), 200);
+    assert_eq!(gateway.chat(&secret, &chat()).0, 200);
+}
+
+/// The other gateway may not have read of an object yet: it does so before it says that there is none, and never takes
+/// what is there for new.
+#[test]
+fn what_was_made_at_one_gateway_can_be_changed_at_the_other_at_once() {
+    let world = World::new();
+    let (one, other) = (world.start("a"), world.start("b"));
+    one.with_key();
+    for round in 0..5 {
+        let keys = "/tenants/acme/projects/web/keys";
+        let made = one.ask("POST", keys, json!({"id": format!("n{round}")}), 201);
+        let path = format!("{keys}/n{round}");
+        let (status, _, put) = other.as_of("PUT", &path, "*", &json!({"models": ["m"]}));
+        assert_eq!((status, put.get("secret")), (200, None), "{put}");
+        assert_eq!(other.chat(made["secret"].as_str().unwrap(), &chat()).0, 200);
+        one.ask("POST", "/plans", json!({"id": format!("p{round}")}), 201);
+        other.ask("PATCH", &format!("/plans/p{round}"), json!({"limits": []}), 200);
+    }
+}
+
+/// `*` is any version, also while others change the same object.
+#[test]
+fn changes_of_any_version_are_all_made_while_others_make_theirs() {
+    const EACH: usize = 12;
+    let world = World::new();
+    let (one, other) = (world.start("a"), world.start("b"));
+    one.ask("POST", "/tenants", json!({"id": "acme"}), 201);
+    let change = |gateway: &Tollbook, disabled: bool| {
+        for _ in 0..EACH {
+            let (status, _, told) =
+                gateway.as_of("PATCH", "/tenants/acme", "*", &json!({"disabled": disabled}));
+            assert_eq!(status, 200, "{told}");
+        }
+    };
+    std::thread::scope(|scope| {
+        for (gateway, disabled) in [(&one, true), (&other, false), (&one, false), (&other, true)] {
+            scope.spawn(move || change(gateway, disabled));
+        }
+    });
+}
+
+/// Neither by what is refused, nor by warnings, nor by what the book keeps.
+#[test]
+fn an_operator_of_one_tenant_hears_nothing_of_another() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    let limit = |name: &str, ceiling: u64| json!([{"name": name, "measure": "requests", "window": "1h", "ceiling": ceiling}]);
+    // Before and after `acme`: what is wrong is told of whichever comes second.
+    for (tenant, taken) in [("aaa-secret", "of-aaa"), ("zzz-secret", "of-zzz")] {
+        let path = format!("/tenants/{tenant}/projects");
+        gateway.ask("POST", "/tenants", json!({"id": tenant, "limits": limit(taken, 5)}), 201);
+        // Above its tenant's: everybody who changes something is warned.
+        let made = json!({"id": "p", "limits": limit(&format!("{taken}-above"), 50)});
+        gateway.ask("POST", &path, made, 201);
+        gateway.ask("POST", &format!("{path}/p/keys"), json!({"id": taken}), 201);
+    }
+    let all = gateway.ask("PATCH", "/tenants/acme", json!({"user_limits": limit("each", 9)}), 200);
+    let warning =
+        "tenants/zzz-secret/projects/p: limits[0].ceiling: is above tenants/zzz-secret: limits[0] of its";
+    assert!(all["warnings"].to_string().contains(warning), "{all}");
+    let bound = gateway.ask("POST", "/operators", json!({"id": "b", "role": "admin", "tenant": "acme"}), 201);
+    let bound = bound["secret"].as_str().unwrap();
+    let ask = |method: &str, path: &str, body: Value, status: u16| {
+        let (path, body) = (format!("/admin/v1{path}"), body.to_string());
+        let (got, told) = call(gateway.admin.unwrap(), method, &path, bound, &body);
+        assert_eq!(got, status, "{method} {path}: {told}");
+        assert!(!told.to_string().contains("-secret"), "{method} {path}: {told}");
+        told
+    };
+    let keys = "/tenants/acme/projects/web/keys";
+    for taken in ["of-aaa", "of-zzz"] {
+        ask("POST", keys, json!({"id": taken}), 400);
+        ask("PATCH", "/tenants/acme/projects/web", json!({"limits": limit(taken, 1)}), 400);
+    }
+    let made = ask("POST", keys, json!({"id": "mine"}), 201);
+    assert_eq!(made.get("warnings"), None, "{made}");
+    let own = ask(
+        "PATCH",
+        "/tenants/acme/projects/web",
+        json!({"limits": [{"measure": "requests", "window": "0s"}]}),
+        400,
+    );
+    assert_eq!(own["faults"][0]["object"], "tenants/acme/projects/web", "{own}");
+
+    let mut of_ann = chat();
+    of_ann["user"] = json!("ann");
+    assert_eq!(gateway.chat(&secret, &of_ann).0, 200);
+    let inspected = gateway.ask("GET", "/inspect/acme", Value::Null, 200);
+    assert_ne!(inspected["unnamed_accounts"], json!([]), "{inspected}");
+    let inspected = ask("GET", "/inspect/acme", Value::Null, 200);
+    assert_eq!(inspected["unnamed_accounts"], json!([]), "may be another tenant's");
+    assert!(!inspected.to_string().contains("all keys"), "{inspected}");
+}
+
+#[test]
+fn one_document_is_bounded_as_it_is_read() {
+    let world = World::new();
+    let gateway = world.start("a");
+    gateway.with_key();
+    let long = |length: usize| json!({"zone": "x".repeat(length)});
+    let refused = gateway.ask("PATCH", "/tenants/acme", long(256 << 10), 413);
+    assert_eq!(refused["code"], "too_large");
+    let refused = gateway.ask("PATCH", "/tenants/acme", long(100 << 10), 400);
+    assert_eq!(refused["code"], "not_right");
+    // A client's whole call may be larger.
+    let body = json!({"key_id": "k", "body": {"model": "m", "messages": [{"role": "user", "content": "x ".repeat(150 << 10)}]}});
+    gateway.ask("POST", "/explain", body, 200);
+}
+
+/// What somebody calls a project is no variable where another applies the export.
+#[test]
+fn an_export_is_applied_as_it_is_and_gives_no_secret_away() {
+    let world = World::new();
+    let gateway = world.start("a");
+    gateway.with_key();
+    for id in [
+        "${TOLLBOOK_ADMIN_KEY}",
+        "$${X}",
+        "007",
+        "true",
+        "1e3",
+        "a: b",
+        "- x",
+        "#",
+        "null",
+        " y ",
+        "\u{e9}\u{2028}",
+    ] {
+        gateway.ask("POST", "/tenants/acme/projects", json!({"id": id}), 201);
+        gateway.ask("POST", "/tenants/acme/services", json!({"id": id}), 201);
+    }
+    let file = world.folder.path().join("export");
+    for format in [&["export"][..], &["export", "--json"]] {
+        let (code, text, _) = cli(&gateway, format);
+        assert_eq!(code, 0);
+        std::fs::write(&file, text).unwrap();
+        let (code, told, err) = cli(&gateway, &["apply", "-f", file.to_str().unwrap(), "--prune"]);
+        assert_eq!((code, told.as_str()), (0, "nothing to change\n"), "{err}");
+    }
+    std::fs::write(
+        &file,
+        "tenants: [{ id: 007, projects: [{ id: 0x1, keys: [{ id: 08, secret: 0123456789 }] }] }]",
+    )
+    .unwrap();
+    assert_eq!(cli(&gateway, &["apply", "-f", file.to_str().unwrap()]).0, 0);
+    gateway.ask("GET", "/tenants/007/projects/0x1/keys/08", Value::Null, 200);
+    assert_eq!(gateway.chat("0123456789", &chat()).0, 200);
+    assert!(!gateway.ask("GET", "/changes", Value::Null, 200).to_string().contains(OPERATOR));
+    let empty =
+        json!({"tenants": [{"id": "e", "projects": [{"id": "p", "keys": [{"id": "e", "secret": ""}]}]}]});
+    gateway.ask("POST", "/apply", empty, 400);
+}
+
+#[test]
+fn a_refusal_tells_what_would_be_taken() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let ask = |method: &str, key: &str| {
+        call_with(gateway.admin.unwrap(), method, "/admin/v1/tenants", key, "", "").1
+    };
+    assert!(ask("DELETE", OPERATOR).contains("\r\nallow: get, post"), "{}", ask("DELETE", OPERATOR));
+    assert!(ask("GET", "nobody").contains("\r\nwww-authenticate: bearer"));
+}

@@ -33,7 +33,7 @@ pub enum JobError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
-        "the shared book is kept by gateways with another journal's file; all gateways of a book need the same one"
+        "the shared book is kept by gateways with another journal; all gateways of a book need the same one"
     )]
     Foreign,
 }

@@ -215,7 +215,7 @@ fn unsigned(sum: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use tollbook_policy::{Draft, LimitDraft, ShapeDraft, Tenant};
-    use tollbook_store_sql::SqliteStore;
+    use tollbook_store_sql::SqlStore;
 
     use super::*;
 
@@ -234,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn definitions_that_meet_are_both_in_the_history() {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("store.sqlite")).await.unwrap();
+        let store = SqlStore::open(&folder.path().join("store.sqlite")).await.unwrap();
         let one = look_up(catalog(60), &store, 100).await.unwrap();
         let other = look_up(catalog(600), &store, 100).await.unwrap();
         assert!(one.write_down(&store).await.unwrap());

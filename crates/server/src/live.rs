@@ -15,7 +15,7 @@ use tollbook_admission::{Admission, Settings, Snapshot};
 use tollbook_gateway::{Gateway, Prepared};
 use tollbook_jobs::{Opening, Openings};
 use tollbook_ledger::units::SECOND;
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::{Place, SqlStore};
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
@@ -34,7 +34,7 @@ pub struct Live {
     pub(crate) admission: Arc<Admission>,
     /// `None` where the operator's listener was not opened.
     pub(crate) admin: Option<Arc<Admin>>,
-    pub(crate) store: SqliteStore,
+    pub(crate) store: SqlStore,
     pub(crate) openings: Arc<Openings>,
     /// The quotas that the running configuration has to open.
     pub(crate) lists: watch::Sender<Arc<Vec<Opening>>>,
@@ -191,7 +191,7 @@ pub struct Pinned {
     /// `None`: closed.
     admin: Option<SocketAddr>,
     data_dir: PathBuf,
-    journal: PathBuf,
+    journal: Place,
     book: String,
     log: Log,
     calls: Settings,
@@ -227,7 +227,7 @@ impl Pinned {
             ("tls", on(self.tls), on(file.tls)),
             ("admin.listen", admin(self.admin), admin(file.admin)),
             ("data_dir", self.data_dir.display().to_string(), file.data_dir.display().to_string()),
-            ("journal", self.journal.display().to_string(), file.journal.display().to_string()),
+            ("journal", self.journal.to_string(), file.journal.to_string()),
             ("engine", self.book.clone(), file.book.clone()),
             ("log", debug(&self.log), debug(&file.log)),
             ("calls", debug(&self.calls), debug(&file.calls)),

@@ -12,26 +12,26 @@ use tollbook_engine::{LostShards, Shard};
 use tollbook_jobs::{Drain, JobError, Part, QuotaPeriods, Recover, RestoreAnswer};
 use tollbook_ledger::AccountId;
 use tollbook_store::{Fleet, ShardEpoch};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 use tollbook_telemetry::Metrics;
 
 use crate::book::OpenBook;
 
-/// What to do where the book is another file's.
-pub(crate) const FOREIGN_ADVICE: &str = "all gateways of a book need the same file (journal), or another engine.redis.prefix; if the other file is gone for good, remove the key <prefix>:owner";
+/// What to do where the book is another journal's.
+pub(crate) const FOREIGN_ADVICE: &str = "all gateways of a book need the same `journal`, or another engine.redis.prefix; if the other journal is gone for good, remove the key <prefix>:owner";
 /// Counts of which the highest is taken: shares grow only some beats after a gateway has gone, and not while some start.
 const COUNTS: usize = 8;
 
-/// What a book that can be lost needs, if it is one; an error if gateways with another journal's file keep it.
-pub(crate) async fn losable(book: &OpenBook, store: &SqliteStore) -> anyhow::Result<Option<Losable>> {
+/// What a book that can be lost needs, if it is one; an error if gateways with another journal keep it.
+pub(crate) async fn losable(book: &OpenBook, store: &SqlStore) -> anyhow::Result<Option<Losable>> {
     let Some(engine) = book.losable() else { return Ok(None) };
     let id = store.id().await.context("cannot read the journal")?;
     let ours =
         engine.belongs(id).await.map_err(|error| anyhow!("the shared book does not answer: {error}"))?;
     if !ours.value {
         bail!(
-            "the shared book is kept by gateways with another journal's file than {}; {FOREIGN_ADVICE}",
-            store.path().display()
+            "the shared book is kept by gateways with another journal than {}; {FOREIGN_ADVICE}",
+            store.place()
         );
     }
     Ok(Some(Losable { engine, fleet: Arc::new(store.clone()), lost: Arc::new(LostShards::default()) }))

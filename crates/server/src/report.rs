@@ -216,7 +216,7 @@ mod tests {
     use proptest::prelude::*;
     use tollbook_ledger::ReservationId;
     use tollbook_store::{EntryBody, Origin};
-    use tollbook_store_sql::SqliteStore;
+    use tollbook_store_sql::SqlStore;
 
     #[test]
     fn days() {
@@ -286,7 +286,7 @@ mod tests {
             let days = DayRange { from: Day(from), to: Day(from + length) };
             let query = |by: &[By]| Query { by: by.to_vec(), days, tenant: Name::default(), model: Name::default() };
             let (rows, whole) = runtime.block_on(async {
-                let store = SqliteStore::open(&folder.path().join("j.sqlite")).await.unwrap();
+                let store = SqlStore::open(&folder.path().join("j.sqlite")).await.unwrap();
                 store.append(&all).await.unwrap();
                 let found = rows(&store, &query(&by)).await.unwrap();
                 let whole = rows(&store, &query(&[By::Day])).await.unwrap();

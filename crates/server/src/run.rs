@@ -20,7 +20,7 @@ use tollbook_gateway::Gateway;
 use tollbook_jobs::{Drain, Drift, Opening, Openings, Recover, Sweep};
 use tollbook_ledger::units::SECOND;
 use tollbook_store::Journal;
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::{Place, SqlStore};
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
@@ -61,7 +61,7 @@ pub struct Running {
     /// What puts another configuration in force.
     pub live: Arc<Live>,
     book: OpenBook,
-    store: SqliteStore,
+    store: SqlStore,
     stop: Stops,
     tasks: Tasks,
 }
@@ -93,7 +93,7 @@ impl Stops {
 /// What is kept on disk, taken up where it was left.
 struct Books {
     book: OpenBook,
-    store: SqliteStore,
+    store: SqlStore,
     /// With what the limits' past leaves behind.
     snapshot: Snapshot,
     openings: Vec<Opening>,
@@ -103,7 +103,7 @@ struct Books {
 
 impl Books {
     async fn open(
-        (data_dir, journal): (&Path, &Path),
+        (data_dir, journal): (&Path, &Place),
         book: &Book,
         (mut snapshot, base): (Snapshot, Option<Arc<Base>>),
         metrics: &Metrics,
@@ -114,8 +114,10 @@ impl Books {
             .mode(DATA_DIR_MODE)
             .create(data_dir)
             .with_context(|| format!("cannot make the folder {}", data_dir.display()))?;
-        let store = async { SqliteStore::open(journal).await.context("cannot open the journal") };
-        let (book, store) = tokio::try_join!(OpenBook::open(book, data_dir), store)?;
+        let opened = async {
+            SqlStore::open(journal).await.with_context(|| format!("cannot open the journal {journal}"))
+        };
+        let (book, store) = tokio::try_join!(OpenBook::open(book, data_dir), opened)?;
         let now = book.now().await.context("the book does not answer")?;
         let mut office = None;
         if let Some(base) = base {
@@ -153,7 +155,7 @@ impl Running {
             admin: operators.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?,
         };
         let metrics = Arc::new(Metrics::new());
-        let files = (setup.data_dir.as_path(), setup.journal.as_path());
+        let files = (setup.data_dir.as_path(), &setup.journal);
         let defined = (setup.snapshot, setup.base);
         let Books { book, store, snapshot, openings, office } =
             Books::open(files, &setup.book, defined, &metrics).await?;
@@ -244,7 +246,7 @@ struct Jobs {
 impl Jobs {
     fn new(
         book: &OpenBook,
-        store: &SqliteStore,
+        store: &SqlStore,
         metrics: &Arc<Metrics>,
         losable: Option<(Losable, Arc<Admission>)>,
     ) -> anyhow::Result<Self> {

@@ -1,13 +1,13 @@
 //! Entries per second into a fresh file, and CPU time per entry:
-//! `cargo run --release -p tollbook-store-sql --example append`.
+//! `cargo run --release -p tollbook-store-sql --example append`; into an empty database with its URL behind `--`.
 
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::time::Instant;
 
 use tollbook_ledger::{AccountId, Posted, ReservationId, SubjectId};
-use tollbook_store::{BATCH_MAX, Entry, EntryBody, Journal, Name, Origin, StoreError, Usage};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store::{BATCH_MAX, Entry, EntryBody, Journal, Name, Origin, Usage};
+use tollbook_store_sql::{Place, SqlStore};
 
 const ENTRIES: u128 = 100_000;
 
@@ -49,26 +49,27 @@ fn cpu_ticks() -> u64 {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), StoreError> {
-    let path = std::env::temp_dir().join(format!("tollbook-append-{}.db", std::process::id()));
-    let store = SqliteStore::open(&path).await?;
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server: Option<Place> = std::env::args().nth(1).map(|url| url.parse()).transpose()?;
+    let folder = std::env::temp_dir().join(format!("tollbook-append-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
     let entries: Vec<Entry> = (0..ENTRIES).map(entry).collect();
+    let mut rest = entries.as_slice();
     for batch in [BATCH_MAX, 64, 1] {
+        let file = || Place::File(folder.join(format!("{batch}.db")));
+        let store = SqlStore::open(server.clone().unwrap_or_else(file)).await?;
         let share = entries.len() * batch / (BATCH_MAX + 64 + 1);
-        let fresh = SqliteStore::open(&path.with_extension(format!("{batch}.db"))).await?;
+        let Some((some, more)) = rest.split_at_checked(share) else { break };
+        rest = more;
         let (start, cpu) = (Instant::now(), cpu_ticks());
-        for part in entries.iter().take(share).cloned().collect::<Vec<_>>().chunks(batch) {
-            fresh.append(part).await?;
+        for part in some.chunks(batch) {
+            store.append(part).await?;
         }
         let per_second = share as u128 * 1_000_000 / start.elapsed().as_micros().max(1);
         let cpu = cpu_ticks().saturating_sub(cpu) * MICROS_PER_TICK / (share as u64).max(1);
         println!("batches of {batch}: {per_second} entries per second, {cpu} µs of CPU each");
-        fresh.close().await;
-        for extension in [format!("{batch}.db"), format!("{batch}.db-wal"), format!("{batch}.db-shm")] {
-            let _ = std::fs::remove_file(path.with_extension(extension));
-        }
+        store.close().await;
     }
-    store.close().await;
-    let _ = std::fs::remove_file(&path);
+    std::fs::remove_dir_all(&folder)?;
     Ok(())
 }

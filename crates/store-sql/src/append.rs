@@ -1,106 +1,116 @@
 //! Appending a batch: new entries, what they posted and their totals, in one transaction.
 //!
-//! Entries go to SQLite many at a time, sums as JSON in one statement each: a statement costs a trip to the connection's
-//! thread, a row does not. Sums are made here first, so that a batch touches each total once.
+//! Entries go to the database many at a time, sums as JSON in one statement each: a statement costs a trip to the connection's
+//! thread or to the server, a row does not. Sums are made here first, so that a batch touches each total once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Arguments, Sqlite, SqlitePool, Transaction};
 use tollbook_store::{
     Appended, BATCH_MAX, Entry, EntryKey, Name, Side, StoreError, StoreErrorKind, shard_of,
 };
 
-use crate::error::{commit, not_applied};
+use crate::db::{Pools, Tx, Value, ask};
+use crate::error::not_applied;
+use crate::fleet::{places, places_of};
 use crate::line::{
     PostedLine, body_text, bounded, json, posted_line, stored, total_add, total_key, total_line, total_of,
 };
 use crate::row;
 use crate::sql::{
-    ENTRIES_INSERT, ENTRY_COLUMNS, ENTRY_NEWEST, ENTRY_ROWS, POSTED_ADD, SHARD_END_SET, TOTAL_ADD,
+    ENTRIES_INSERT, ENTRY_COLUMNS, ENTRY_NEWEST, ENTRY_ROWS, ENTRY_STEPS, ENTRY_STEPS_INSERT, POSTED_ADD,
+    SHARD_END_SET, TOTAL_ADD,
 };
 
-pub(crate) async fn append(writer: &SqlitePool, batch: &[Entry]) -> Result<Appended, StoreError> {
+pub(crate) async fn append(pools: &Pools, batch: &[Entry]) -> Result<Appended, StoreError> {
     if batch.is_empty() {
         return Ok(Appended::default());
     }
     if batch.len() > BATCH_MAX {
         return Err(StoreError::not_applied(StoreErrorKind::Refused("the batch is too long")));
     }
-    let mut tx = writer.begin_with("BEGIN IMMEDIATE").await.map_err(not_applied)?;
-    let mut inserted = 0;
-    for rows in batch.chunks(ENTRY_ROWS) {
-        let arguments = arguments(rows)?;
-        let query = sqlx::query_with(ENTRIES_INSERT.as_str(), arguments);
-        inserted += query.execute(&mut *tx).await.map_err(not_applied)?.rows_affected();
-    }
-    let new = new_entries(&mut tx, batch, inserted).await?;
+    let mut tx = pools.begin().await?;
+    let inserted = match pools {
+        Pools::Sqlite { .. } => insert_new(&mut tx, batch).await?,
+        Pools::MySql { .. } => insert_absent(&mut tx, batch).await?,
+    };
+    // Unbooked ones are in no sum (L8).
+    let new: Vec<&Entry> = inserted.iter().copied().filter(|entry| !entry.is_unbooked()).collect();
     let (posted, totals) = (posted(&new), totals(&new)?);
     if let Some(ends) = ends(&new)? {
-        sqlx::query(SHARD_END_SET).bind(ends).execute(&mut *tx).await.map_err(not_applied)?;
+        tx.change(ask(&SHARD_END_SET).bind(ends)).await?;
     }
     if !posted.is_empty() {
-        sqlx::query(POSTED_ADD).bind(json(&posted)?).execute(&mut *tx).await.map_err(not_applied)?;
+        tx.change(ask(&POSTED_ADD).bind(json(&posted)?)).await?;
     }
     if let Some(totals) = totals {
-        sqlx::query(TOTAL_ADD).bind(totals).execute(&mut *tx).await.map_err(not_applied)?;
+        tx.change(ask(&TOTAL_ADD).bind(totals)).await?;
     }
-    tx.commit().await.map_err(commit)?;
-    let offered = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-    Ok(Appended { inserted, repeated: offered.saturating_sub(inserted) })
+    tx.commit().await?;
+    let count = |entries: usize| u64::try_from(entries).unwrap_or(u64::MAX);
+    let inserted = inserted.len();
+    Ok(Appended { inserted: count(inserted), repeated: count(batch.len().saturating_sub(inserted)) })
 }
 
-/// The parameters of one insert, padded with nulls.
-fn arguments(entries: &[Entry]) -> Result<SqliteArguments, StoreError> {
-    let mut to = SqliteArguments::default();
-    to.reserve(ENTRY_ROWS * ENTRY_COLUMNS, 0);
-    for entry in entries {
-        let body = &entry.body;
-        let posted: Vec<PostedLine> = entry.posted.iter().map(posted_line).collect();
-        let added = to
-            .add(entry.reservation.0.to_be_bytes().to_vec())
-            .and_then(|()| to.add(i64::from(body.side.code())))
-            .and_then(|()| to.add(i64::from(entry.attempt)))
-            .and_then(|()| to.add(i64::from(entry.seq)))
-            .and_then(|()| to.add(i64::from(entry.is_unbooked())))
-            .and_then(|()| to.add(i64::from(entry.origin.code())))
-            .and_then(|()| to.add(stored(entry.admitted_at)))
-            .and_then(|()| to.add(stored(entry.ended_at)))
-            .and_then(|()| to.add(bounded(entry.requests)))
-            .and_then(|()| to.add(Name::clone(&body.request_id)))
-            .and_then(|()| to.add(Name::clone(&body.tenant)))
-            .and_then(|()| to.add(Name::clone(&body.pool)));
-        added
-            .and_then(|()| to.add(json(&posted)?))
-            .and_then(|()| to.add(body_text(body)?))
-            .map_err(|_| refused())?;
+/// Inserts what is not there yet; returns that. SQLite tells how many rows it left alone.
+async fn insert_new<'a>(tx: &mut Tx<'_>, batch: &'a [Entry]) -> Result<Vec<&'a Entry>, StoreError> {
+    let mut inserted = 0;
+    for rows in batch.chunks(ENTRY_ROWS) {
+        let mut values = values(rows.iter())?;
+        values.resize(ENTRY_ROWS * ENTRY_COLUMNS, Value::Null);
+        inserted += tx.change_text(ENTRIES_INSERT.as_str(), values).await?;
     }
-    for _ in entries.len() * ENTRY_COLUMNS..ENTRY_ROWS * ENTRY_COLUMNS {
-        to.add(None::<i64>).map_err(|_| refused())?;
-    }
-    Ok(to)
-}
-
-fn refused() -> StoreError {
-    StoreError::not_applied(StoreErrorKind::Refused("an entry cannot be written as a row"))
-}
-
-/// The entries that were not there yet, once each. Unbooked ones are left out: they are in no sum (L8).
-async fn new_entries<'a>(
-    tx: &mut Transaction<'_, Sqlite>,
-    batch: &'a [Entry],
-    inserted: u64,
-) -> Result<Vec<&'a Entry>, StoreError> {
-    let booked = batch.iter().filter(|entry| !entry.is_unbooked());
     if usize::try_from(inserted) == Ok(batch.len()) {
-        return Ok(booked.collect());
+        return Ok(batch.iter().collect());
     }
     // Places are given in order and nobody else writes: the newest rows are the ones of this batch.
     let count = i64::try_from(inserted).unwrap_or(i64::MAX);
-    let rows = sqlx::query(ENTRY_NEWEST).bind(count).fetch_all(&mut **tx).await.map_err(not_applied)?;
+    let rows = tx.rows(ask(&ENTRY_NEWEST).bind(count)).await?;
     let mut new: BTreeSet<EntryKey> =
         rows.iter().map(row::key).collect::<Result<_, _>>().map_err(not_applied)?;
-    Ok(booked.filter(|entry| new.remove(&entry.key())).collect())
+    Ok(batch.iter().filter(|entry| new.remove(&entry.key())).collect())
+}
+
+/// The same where an insert that leaves rows alone would hide other errors too: looks first. Nobody else writes.
+async fn insert_absent<'a>(tx: &mut Tx<'_>, batch: &'a [Entry]) -> Result<Vec<&'a Entry>, StoreError> {
+    let rows = tx.rows(places_of(batch.iter().map(Entry::key))?).await?;
+    let places = places(&rows, batch.len()).map_err(not_applied)?;
+    let mut seen = BTreeSet::new();
+    let absent = batch.iter().zip(places).filter(|(_, place)| place.is_none()).map(|(entry, _)| entry);
+    let absent: Vec<&Entry> = absent.filter(|entry| seen.insert(entry.key())).collect();
+    let mut rest = absent.as_slice();
+    for (step, text) in ENTRY_STEPS.iter().zip(ENTRY_STEPS_INSERT.iter()) {
+        while let Some((some, more)) = rest.split_at_checked(*step) {
+            tx.change_text(text.as_str(), values(some.iter().copied())?).await?;
+            rest = more;
+        }
+    }
+    Ok(absent)
+}
+
+/// The parameters of one insert.
+fn values<'a>(entries: impl Iterator<Item = &'a Entry>) -> Result<Vec<Value>, StoreError> {
+    let mut to = Vec::with_capacity(ENTRY_ROWS * ENTRY_COLUMNS);
+    for entry in entries {
+        let body = &entry.body;
+        let posted: Vec<PostedLine> = entry.posted.iter().map(posted_line).collect();
+        to.extend([
+            Value::Bytes(entry.reservation.0.to_be_bytes().to_vec()),
+            Value::Int(i64::from(body.side.code())),
+            Value::Int(i64::from(entry.attempt)),
+            Value::Int(i64::from(entry.seq)),
+            Value::Int(i64::from(entry.is_unbooked())),
+            Value::Int(i64::from(entry.origin.code())),
+            Value::Int(stored(entry.admitted_at)),
+            Value::Int(stored(entry.ended_at)),
+            Value::Int(bounded(entry.requests)),
+            Value::Name(Name::clone(&body.request_id)),
+            Value::Name(Name::clone(&body.tenant)),
+            Value::Name(Name::clone(&body.pool)),
+            Value::Text(json(&posted)?),
+            Value::Text(body_text(body)?),
+        ]);
+    }
+    Ok(to)
 }
 
 /// What the entries posted, summed by account and period, with the account's shard.

@@ -10,25 +10,33 @@ use tollbook_store::{
     StoreErrorKind,
 };
 
-use crate::SqliteStore;
+use crate::SqlStore;
+use crate::db::Pools;
 
 const BATCH: u128 = 200;
 const ACCOUNT: AccountId = AccountId { subject: SubjectId(1), name: 1 };
 const PERIOD: u64 = 100;
 const AMOUNT: i64 = 15;
 
-async fn store() -> (TempDir, SqliteStore) {
+async fn store() -> (TempDir, SqlStore) {
     let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+    let store = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
     (dir, store)
 }
 
+fn writer(store: &SqlStore) -> &sqlx::SqlitePool {
+    match &store.pools {
+        Pools::Sqlite { writer, .. } => writer,
+        Pools::MySql { .. } => panic!("no file"),
+    }
+}
+
 /// Lets the file have at most `pages`, or what it has if that is more, on this connection and later ones.
-async fn bound(store: &SqliteStore, pages: u32) {
-    let options = store.writer.connect_options().as_ref().clone();
-    store.writer.set_connect_options(options.pragma("max_page_count", pages.to_string()));
+async fn bound(store: &SqlStore, pages: u32) {
+    let options = writer(store).connect_options().as_ref().clone();
+    writer(store).set_connect_options(options.pragma("max_page_count", pages.to_string()));
     let pragma = format!("PRAGMA max_page_count = {pages}");
-    sqlx::raw_sql(AssertSqlSafe(pragma)).execute(&store.writer).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(pragma)).execute(writer(store)).await.unwrap();
 }
 
 fn call(id: u128) -> Entry {
@@ -112,14 +120,14 @@ async fn the_journal_goes_on_after_sqlite_ended_its_transaction() {
     let (_dir, store) = store().await;
     store.append(&[call(0)]).await.unwrap();
     let trigger = "CREATE TRIGGER stop BEFORE INSERT ON posted BEGIN SELECT RAISE(ROLLBACK, 'stop'); END";
-    sqlx::raw_sql(trigger).execute(&store.writer).await.unwrap();
+    sqlx::raw_sql(trigger).execute(writer(&store)).await.unwrap();
     for _ in 0..3 {
         let failed = store.append(&[call(0), call(1)]).await.unwrap_err();
         assert!(matches!(failed.kind, StoreErrorKind::Refused(_)), "{failed:?}");
         assert_eq!(failed.applied, Applied::No);
         assert!(store.by_reservation(ReservationId(1)).await.unwrap().is_empty());
     }
-    sqlx::raw_sql("DROP TRIGGER stop").execute(&store.writer).await.unwrap();
+    sqlx::raw_sql("DROP TRIGGER stop").execute(writer(&store)).await.unwrap();
     let batch = [call(0), call(1)];
     assert_eq!(store.append(&batch).await, Ok(Appended { inserted: 1, repeated: 1 }));
     assert_eq!(store.posted_sum(ACCOUNT, PERIOD).await, Ok(2 * AMOUNT));

@@ -1,4 +1,4 @@
-//! Opening the file: connections, version checks, layouts.
+//! Opening an SQLite file: connections, version checks, layouts.
 //!
 //! Two processes may open a new file at the same moment: the layout is read and changed under the write lock.
 
@@ -10,7 +10,8 @@ use sqlx::{AssertSqlSafe, Connection, SqlitePool};
 use tollbook_store::{StoreError, StoreErrorKind};
 
 use crate::backfill;
-use crate::error::{commit, not_applied};
+use crate::db::Tx;
+use crate::error::not_applied;
 use crate::sql::{MIGRATIONS, SHARDS_LAYOUT};
 
 /// How long a writer waits for another process.
@@ -145,15 +146,16 @@ async fn migrate(writer: &SqlitePool) -> Result<(), StoreError> {
     for migration in MIGRATIONS.iter().skip(done) {
         sqlx::raw_sql(*migration).execute(&mut *tx).await.map_err(not_applied)?;
     }
-    if !is_new && done < SHARDS_LAYOUT {
-        backfill::shards(&mut tx).await?;
-    }
     if done < known {
         // Pragmas take no parameters; both texts are made of numbers of this file.
         let marks = format!("PRAGMA user_version = {known}; PRAGMA application_id = {APPLICATION_ID}");
         sqlx::raw_sql(AssertSqlSafe(marks)).execute(&mut *tx).await.map_err(not_applied)?;
     }
-    tx.commit().await.map_err(commit)
+    let mut tx = Tx::Sqlite(tx);
+    if !is_new && done < SHARDS_LAYOUT {
+        backfill::shards(&mut tx).await?;
+    }
+    tx.commit().await
 }
 
 #[cfg(test)]

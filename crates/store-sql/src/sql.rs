@@ -1,23 +1,77 @@
-//! Every statement, from its `.sql` file.
+//! Every statement, from its `.sql` files: one for SQLite, one for MySQL and MariaDB, of one name and the same parameters.
+//!
+//! Parameters are numbered in both. MySQL knows none with numbers: there they are put in order, as often as they are used.
 
 use std::sync::LazyLock;
 
+/// One statement in both dialects.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    pub(crate) sqlite: &'static str,
+    pub(crate) mysql: LazyLock<Ordered>,
+}
+
+/// A text whose parameters have no numbers, and the number that stands at each.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ordered {
+    pub(crate) text: String,
+    /// Counted from 0.
+    pub(crate) order: Vec<usize>,
+}
+
+impl Ordered {
+    fn of(text: &str) -> Self {
+        let mut to = Self { text: String::with_capacity(text.len()), order: Vec::new() };
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+        for (place, line) in lines.enumerate() {
+            if place > 0 {
+                to.text.push('\n');
+            }
+            to.line(line);
+        }
+        to
+    }
+
+    fn line(&mut self, line: &str) {
+        let mut parts = line.split('?');
+        self.text.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            let (number, rest) = part.split_at(digits);
+            // One without a number comes after those before it.
+            let number = number.parse::<usize>().map_or(self.order.len(), |number| number.saturating_sub(1));
+            self.order.push(number);
+            self.text.push('?');
+            self.text.push_str(rest);
+        }
+    }
+}
+
 /// Names the statements and lists them for the test that prepares each.
 macro_rules! statements {
-    ($($name:ident $file:literal),+ $(,)?) => {
-        $(pub(crate) const $name: &str = include_str!(concat!("../sql/sqlite/", $file, ".sql"));)+
+    (both: $($name:ident $file:literal),+; sqlite: $($only:ident $only_file:literal),+ $(;)?) => {
+        $(pub(crate) static $name: Statement = Statement {
+            sqlite: include_str!(concat!("../sql/sqlite/", $file, ".sql")),
+            mysql: LazyLock::new(|| Ordered::of(include_str!(concat!("../sql/mysql/", $file, ".sql")))),
+        };)+
+        $(pub(crate) static $only: Statement = Statement {
+            sqlite: include_str!(concat!("../sql/sqlite/", $only_file, ".sql")),
+            mysql: LazyLock::new(|| Ordered::of("")),
+        };)+
 
         #[cfg(test)]
-        const ALL: &[(&str, &str)] = &[$(($file, $name)),+];
+        const BOTH: &[(&str, &Statement)] = &[$(($file, &$name)),+];
+        #[cfg(test)]
+        const SQLITE: &[(&str, &Statement)] = &[$(($only_file, &$only)),+];
     };
 }
 
 statements!(
+    both:
     ENTRY_INSERT "entry_insert",
     ENTRY_BY_RESERVATION "entry_by_reservation",
     ENTRY_BY_REQUEST "entry_by_request",
     ENTRY_BY_END "entry_by_end",
-    ENTRY_NEWEST "entry_newest",
     POSTED_ADD "posted_add",
     POSTED_SUMS "posted_sums",
     POSTED_SUM "posted_sum",
@@ -36,7 +90,6 @@ statements!(
     SHARD_END "shard_end",
     ENTRY_PLACES "entry_places",
     ENTRY_LAST "entry_last",
-    ENTRY_OWNERS "entry_owners",
     FLEET_ID "fleet_id",
     GATEWAY_BEAT "gateway_beat",
     GATEWAY_LEAVE "gateway_leave",
@@ -47,6 +100,7 @@ statements!(
     SHARD_BEGIN "shard_begin",
     SHARD_MARK "shard_mark",
     SHARD_STAGE "shard_stage",
+    LEASE_FREE "lease_free",
     LEASE_TAKE "lease_take",
     LEASE_LEAVE "lease_leave",
     LEASE_END "lease_end",
@@ -61,19 +115,31 @@ statements!(
     CHANGE_INSERT "change_insert",
     CHANGE_NEWEST "change_newest",
     CHANGE_SINCE "change_since",
-    CHANGE_LIST "change_list",
+    CHANGE_LIST "change_list";
+    sqlite:
+    ENTRY_NEWEST "entry_newest",
+    ENTRY_OWNERS "entry_owners";
 );
 
 /// Columns of [`ENTRY_INSERT`], in order.
 pub(crate) const ENTRY_COLUMNS: usize = 14;
 /// Entries that one execution takes: enough that the trip to the connection's thread is shared by many.
 pub(crate) const ENTRY_ROWS: usize = 64;
+/// How many entries one execution takes where rows are not padded: few texts, and few executions for any number.
+pub(crate) const ENTRY_STEPS: [usize; 4] = [64, 16, 4, 1];
 
-/// [`ENTRY_INSERT`] for [`ENTRY_ROWS`] rows.
-pub(crate) static ENTRIES_INSERT: LazyLock<String> = LazyLock::new(|| {
+/// [`ENTRY_INSERT`] of SQLite for [`ENTRY_ROWS`] rows.
+pub(crate) static ENTRIES_INSERT: LazyLock<String> =
+    LazyLock::new(|| entries_insert(ENTRY_INSERT.sqlite, ENTRY_ROWS));
+
+/// [`ENTRY_INSERT`] of MySQL for each of [`ENTRY_STEPS`].
+pub(crate) static ENTRY_STEPS_INSERT: LazyLock<[String; ENTRY_STEPS.len()]> =
+    LazyLock::new(|| ENTRY_STEPS.map(|rows| entries_insert(&ENTRY_INSERT.mysql.text, rows)));
+
+fn entries_insert(text: &str, rows: usize) -> String {
     let row = format!("({})", vec!["?"; ENTRY_COLUMNS].join(", "));
-    ENTRY_INSERT.replace(&row, &vec![row.as_str(); ENTRY_ROWS].join(", "))
-});
+    text.replace(&row, &vec![row.as_str(); rows].join(", "))
+}
 
 /// The layouts, in order. A released file is never edited; a change is a new file.
 pub(crate) const MIGRATIONS: &[&str] = &[
@@ -83,6 +149,14 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0004_objects.sql"),
 ];
 
+/// The same for MySQL; one statement is one step.
+pub(crate) const MYSQL_MIGRATIONS: &[&str] = &[
+    include_str!("../sql/mysql/migrations/0001_journal.sql"),
+    include_str!("../sql/mysql/migrations/0002_limit_history.sql"),
+    include_str!("../sql/mysql/migrations/0003_fleet.sql"),
+    include_str!("../sql/mysql/migrations/0004_objects.sql"),
+];
+
 /// Layouts before this one know no shards.
 pub(crate) const SHARDS_LAYOUT: usize = 3;
 
@@ -90,14 +164,14 @@ pub(crate) const SHARDS_LAYOUT: usize = 3;
 mod tests {
     use sqlx::{Either, Executor, SqlSafeStr, Statement};
 
-    use super::{ALL, MIGRATIONS};
+    use super::{BOTH, ENTRY_STEPS, ENTRY_STEPS_INSERT, MIGRATIONS, MYSQL_MIGRATIONS, Ordered, SQLITE};
 
     #[tokio::test]
     async fn every_statement_prepares_on_a_fresh_schema() {
         let dir = tempfile::tempdir().unwrap();
         let (writer, readers) = crate::open::open(&dir.path().join("store.db")).await.unwrap();
-        for (name, text) in ALL {
-            let statement = (&writer).prepare(text.into_sql_str()).await;
+        for (name, text) in BOTH.iter().chain(SQLITE) {
+            let statement = (&writer).prepare(text.sqlite.into_sql_str()).await;
             let statement = statement.unwrap_or_else(|e| panic!("{name}: {e}"));
             assert!(statement.parameters().is_some(), "{name}");
         }
@@ -108,13 +182,64 @@ mod tests {
         writer.close().await;
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_statement_prepares_on_a_fresh_database() {
+        let server = tollbook_sql_world::Server::start();
+        let place: crate::Place = server.url().parse().unwrap();
+        let crate::Place::Server(place) = place else { panic!("a file") };
+        let crate::db::Pools::MySql { writer, readers } = crate::mysql::open(&place).await.unwrap() else {
+            panic!("a file");
+        };
+        for (name, text) in BOTH {
+            let statement = (&writer).prepare(text.mysql.text.as_str().into_sql_str()).await;
+            let statement = statement.unwrap_or_else(|e| panic!("{name}: {e}"));
+            let parameters = text.mysql.order.len();
+            assert!(matches!(statement.parameters(), Some(Either::Right(n)) if n == parameters), "{name}");
+        }
+        readers.close().await;
+        writer.close().await;
+    }
+
+    /// A statement takes as many values in the one dialect as in the other.
+    #[test]
+    fn both_dialects_number_the_same_parameters() {
+        for (name, text) in BOTH {
+            let numbers = |text: &str| Ordered::of(text).order.into_iter().max();
+            assert_eq!(numbers(text.sqlite), numbers(&mysql_text(name)), "{name}");
+        }
+    }
+
+    fn mysql_text(name: &str) -> String {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("sql/mysql/{name}.sql"));
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn numbered_parameters_are_put_in_order() {
+        let text = "-- of ?9\nSELECT ?2, ?1\nWHERE a = ?2 AND ?10 IS NULL";
+        let ordered = Ordered::of(text);
+        assert_eq!(ordered.text, "SELECT ?, ?\nWHERE a = ? AND ? IS NULL");
+        assert_eq!(ordered.order, [1, 0, 1, 9]);
+        assert_eq!(Ordered::of("VALUES (?, ?)").order, [0, 1]);
+    }
+
+    #[test]
+    fn entries_are_inserted_in_steps() {
+        for (rows, text) in ENTRY_STEPS.iter().zip(ENTRY_STEPS_INSERT.iter()) {
+            assert_eq!(text.matches('?').count(), rows * super::ENTRY_COLUMNS);
+        }
+        assert_eq!(ENTRY_STEPS.last(), Some(&1), "any number of entries is made of steps");
+    }
+
     #[test]
     fn every_sql_file_is_used() {
         let count = |dir: &str| {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
             std::fs::read_dir(path).unwrap().filter(|f| f.as_ref().unwrap().path().is_file()).count()
         };
-        assert_eq!(count("sql/sqlite"), ALL.len());
+        assert_eq!(count("sql/sqlite"), BOTH.len() + SQLITE.len());
+        assert_eq!(count("sql/mysql"), BOTH.len());
         assert_eq!(count("sql/sqlite/migrations"), MIGRATIONS.len());
+        assert_eq!(count("sql/mysql/migrations"), MYSQL_MIGRATIONS.len());
     }
 }

@@ -12,7 +12,8 @@ use crate::fail;
 /// Followed by the number of the process it belongs to.
 const PREFIX: &str = "tollbook-servers-";
 
-pub(crate) fn new() -> TempDir {
+/// A folder that goes with its server.
+pub fn new() -> TempDir {
     static SWEPT: Once = Once::new();
     SWEPT.call_once(|| sweep(&std::env::temp_dir()));
     let prefix = format!("{PREFIX}{}-", std::process::id());

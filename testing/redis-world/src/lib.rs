@@ -5,9 +5,9 @@
 //! that says what to do. Links no code of the product and no driver: what a server holds is asked in bare protocol.
 
 mod cluster;
-mod folder;
+pub mod folder;
 pub mod ports;
-mod process;
+pub mod process;
 mod proxy;
 pub mod resp;
 mod sentinels;
@@ -41,7 +41,8 @@ pub(crate) fn pause(length: Duration) {
     std::thread::sleep(length);
 }
 
+/// Ends a test that cannot go on.
 #[allow(clippy::panic, reason = "test code: a panic is a failed test")]
-pub(crate) fn fail(why: &str) -> ! {
+pub fn fail(why: &str) -> ! {
     panic!("{why}")
 }

@@ -24,7 +24,7 @@ struct Job {
 }
 
 /// Starts a program that dies with this process. What it writes goes to the file `log`.
-pub(crate) fn start(program: &Path, args: &[String], folder: &Path, log: &Path) -> io::Result<Child> {
+pub fn start(program: &Path, args: &[String], folder: &Path, log: &Path) -> io::Result<Child> {
     let out = std::fs::File::options().create(true).append(true).open(log)?;
     let errors = out.try_clone()?;
     let mut command = Command::new(WRAPPER);
@@ -57,7 +57,7 @@ fn starter() -> &'static SyncSender<Job> {
 }
 
 /// What setup has installed, else what the machine has.
-pub(crate) fn find(name: &str) -> PathBuf {
+pub fn find(name: &str) -> PathBuf {
     let folder = std::env::var_os(FOLDER_VARIABLE).map_or_else(beside_the_tests, PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::iter::once(folder).chain(std::env::split_paths(&path));

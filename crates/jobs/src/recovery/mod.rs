@@ -4,7 +4,7 @@
 //! and opens the shard when every gateway that lived has restored its calls, or after [`OPENED_AFTER`].
 //! Invariants: an epoch is in SQL before it is in the store; a shard is open in the store before it is in SQL; sums belong to
 //! one epoch, and whoever goes on for another that died before they stood begins anew. Each step may be repeated, and a step
-//! of a gateway that was overtaken changes nothing. Nothing begins in a book that gateways of another journal's file keep.
+//! of a gateway that was overtaken changes nothing. Nothing begins in a book that gateways of another journal keep.
 //! When SQL is away: nothing begins, a lost shard takes no call, and what is under way goes on where it was.
 
 mod lead;
@@ -300,7 +300,7 @@ impl Recover {
         self.open(row).await
     }
 
-    /// An error if gateways of another journal's file keep the book: each fleet would take the other's epochs for a loss.
+    /// An error if gateways of another journal keep the book: each fleet would take the other's epochs for a loss.
     async fn belongs(&self) -> Result<(), JobError> {
         let ours = self.book.belongs(self.fleet.id().await?).await?.value;
         if ours { Ok(()) } else { Err(JobError::Foreign) }

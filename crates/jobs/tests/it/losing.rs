@@ -18,7 +18,7 @@ use tollbook_store::{
     Answer, Entry, EntryBody, EntryKey, EpochCause, Fleet, GatewayId, Journal, Name, Origin, Restored,
     Restorer, ShardEpoch, ShardSums, Side, Stage, StoreError, StoreErrorKind, shard_of,
 };
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 use tollbook_telemetry::Metrics;
 
 use crate::world::START;
@@ -288,12 +288,12 @@ impl Engine for Handle {
 
 /// SQL as one gateway meets it.
 pub(crate) struct Mortal {
-    inner: SqliteStore,
+    inner: SqlStore,
     steps: Steps,
 }
 
 impl Mortal {
-    fn go<'a, T: Send + 'a>(&'a self, ask: impl FnOnce(&'a SqliteStore) -> Answer<'a, T>) -> Answer<'a, T> {
+    fn go<'a, T: Send + 'a>(&'a self, ask: impl FnOnce(&'a SqlStore) -> Answer<'a, T>) -> Answer<'a, T> {
         if self.steps.go() {
             return ask(&self.inner);
         }
@@ -397,7 +397,7 @@ pub(crate) struct Gateway {
 /// A server, a journal, and what really happened.
 pub(crate) struct Losing {
     pub(crate) server: Arc<Server>,
-    pub(crate) sql: SqliteStore,
+    pub(crate) sql: SqlStore,
     _dir: TempDir,
     /// What all calls posted.
     pub(crate) truth: i64,
@@ -407,7 +407,7 @@ pub(crate) struct Losing {
 impl Losing {
     pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let sql = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+        let sql = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
         let server = Arc::new(Server::default());
         server.now.store(START, Ordering::SeqCst);
         Self { server, sql, _dir: dir, truth: 0, next: 1 }

@@ -15,7 +15,7 @@ use tollbook_ledger::{
     ReleaseWhy, ReservationId, Reserve, Settled, Shape, SubjectId,
 };
 use tollbook_store::{Entry, EntryBody, Figures, Hold, Journal, Name, Side, Usage};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 use tollbook_telemetry::Metrics;
 
 /// 2026-03-01 00:00 UTC.
@@ -39,7 +39,7 @@ impl Clock for Hand {
 pub(crate) struct World {
     pub(crate) clock: Arc<Hand>,
     pub(crate) engine: Arc<MemoryEngine>,
-    pub(crate) store: SqliteStore,
+    pub(crate) store: SqlStore,
     pub(crate) metrics: Arc<Metrics>,
     _dir: TempDir,
 }
@@ -110,7 +110,7 @@ pub(crate) fn claim(id: u128) -> Claim {
 impl World {
     pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+        let store = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
         let clock = Arc::new(Hand(AtomicU64::new(START)));
         let mut options = Options::on(Arc::clone(&clock) as Arc<dyn Clock>);
         (options.background, options.shards) = (false, 8);

@@ -1,14 +1,13 @@
 //! `tollbook doctor`: does the server of the shared book do what the book needs, and is it these gateways' book?
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use tollbook_engine_redis::{Finding, Health, Link, RedisEngine};
 use tollbook_store::Fleet as _;
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::{Place, SqlStore};
 
 use super::args::Doctor;
 use super::{Console, Failure, environment};
@@ -47,8 +46,8 @@ pub(super) fn run(args: &Doctor, console: &mut Console<'_>) -> Result<(), Failur
     Ok(())
 }
 
-/// Whether the gateways of this journal's file keep the book, or may begin to. What does not answer is told already.
-async fn owner(engine: &RedisEngine, journal: &Path) -> Option<Finding> {
+/// Whether the gateways of this journal keep the book, or may begin to. What does not answer is told already.
+async fn owner(engine: &RedisEngine, journal: &Place) -> Option<Finding> {
     let owner = engine.owner().await.ok()?;
     let finding = |health, seen: String, advice: &str| {
         let (node, advice) = (String::new(), advice.to_owned());
@@ -57,19 +56,20 @@ async fn owner(engine: &RedisEngine, journal: &Path) -> Option<Finding> {
     let Some(owner) = owner else {
         return finding(Health::Good, "no gateway has kept the book yet".to_owned(), "");
     };
-    let id = match SqliteStore::open_to_read(journal).await {
+    let id = match SqlStore::open_to_read(journal).await {
         Ok(store) => store.id().await,
         Err(error) => Err(error),
     };
-    let file = journal.display();
     match id {
-        Ok(id) if id == owner => finding(Health::Good, format!("the book is kept with {file}"), ""),
-        Ok(_) => {
-            finding(Health::Bad, format!("the book is kept with another file than {file}"), FOREIGN_ADVICE)
-        }
+        Ok(id) if id == owner => finding(Health::Good, format!("the book is kept with {journal}"), ""),
+        Ok(_) => finding(
+            Health::Bad,
+            format!("the book is kept with another journal than {journal}"),
+            FOREIGN_ADVICE,
+        ),
         Err(error) => finding(
             Health::Bad,
-            format!("the book is kept, and {file} cannot be read: {error}"),
+            format!("the book is kept, and {journal} cannot be read: {error}"),
             FOREIGN_ADVICE,
         ),
     }

@@ -15,7 +15,7 @@ use tollbook_ledger::Micros;
 use tollbook_ledger::units::SECOND;
 use tollbook_simulate::trace::{ARRIVAL_MAX_S, CALLS_MAX, KEYS_MAX, LLM_TOKENS_MAX, quoted};
 use tollbook_store::{Call, Calls, Name, Span};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::{Place, SqlStore};
 
 use super::args::{JournalExport, Moment};
 use super::output::{Whole, cannot_write};
@@ -30,7 +30,7 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 pub(super) fn export(args: &JournalExport, console: &mut Console<'_>) -> Result<(), Failure> {
     let admitted = span(args)?;
-    let path = config::journal(&args.config, &environment)?;
+    let place = config::journal(&args.config, &environment)?;
     let mut export = Export::new(args, admitted);
     let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
     if args.json && output.is_none() {
@@ -39,11 +39,11 @@ pub(super) fn export(args: &JournalExport, console: &mut Console<'_>) -> Result<
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(to) = output {
         let mut file = Whole::new(to).with_context(|| cannot_write(to))?;
-        runtime.block_on(export.read(&path, &mut file.out))?;
+        runtime.block_on(export.read(&place, &mut file.out))?;
         file.keep().with_context(|| cannot_write(to))?;
     } else {
         let mut out = BufWriter::new(&mut *console.out);
-        runtime.block_on(export.read(&path, &mut out))?;
+        runtime.block_on(export.read(&place, &mut out))?;
         out.flush()?;
     }
     if args.json {
@@ -77,13 +77,13 @@ fn now() -> Micros {
 }
 
 /// A journal, to read it.
-pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {
-    if !path.exists() {
+pub(super) async fn open(place: &Place) -> Result<SqlStore, Failure> {
+    if let Some(path) = place.file().filter(|path| !path.exists()) {
         let what = "there is no journal at";
         return Err(Failure::Run(anyhow!("{what} {}; a gateway makes it at its start", path.display())));
     }
-    let store = SqliteStore::open_to_read(path).await;
-    Ok(store.with_context(|| format!("cannot open the journal {}", path.display()))?)
+    let store = SqlStore::open_to_read(place).await;
+    Ok(store.with_context(|| format!("cannot open the journal {place}"))?)
 }
 
 /// What is asked for, and what was found so far.
@@ -102,8 +102,8 @@ impl Export {
     }
 
     /// Writes every call; the header comes with the first.
-    async fn read(&mut self, path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
-        let store = open(path).await?;
+    async fn read(&mut self, place: &Place, out: &mut dyn Write) -> Result<(), Failure> {
+        let store = open(place).await?;
         let written = self.write(&store, out).await;
         self.progress.clear();
         store.close().await;
@@ -115,7 +115,7 @@ impl Export {
         Ok(())
     }
 
-    async fn write(&mut self, store: &SqliteStore, out: &mut dyn Write) -> Result<(), Failure> {
+    async fn write(&mut self, store: &SqlStore, out: &mut dyn Write) -> Result<(), Failure> {
         const CANNOT: &str = "cannot read the journal";
         let mut calls = Calls::open(store, self.tenant.clone(), self.admitted).await.context(CANNOT)?;
         while let Some(call) = calls.next().await.context(CANNOT)? {

@@ -130,12 +130,12 @@ fn days(args: &Reconcile, usage: &Usage) -> Result<DayRange, Failure> {
 
 /// What the journal has of these days.
 fn totals(args: &Reconcile, days: DayRange) -> Result<Vec<Total>, Failure> {
-    let path = config::journal(&args.config, &environment)?;
+    let place = config::journal(&args.config, &environment)?;
     let all = Name::default;
     let query = TotalsQuery { days, side: Side::Tenant, tenant: all(), pool: all(), model: all() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let store = journal::open(&path).await?;
+        let store = journal::open(&place).await?;
         let totals = store.totals(&query).await.context("cannot read the journal");
         store.close().await;
         totals.map_err(Failure::from)

@@ -20,10 +20,10 @@ const SHOWN: [&str; 3] = ["input", "cached", "output"];
 
 pub(super) fn run(args: &Report, console: &mut Console<'_>) -> Result<(), Failure> {
     let query = query(args)?;
-    let path = config::journal(&args.config, &environment)?;
+    let place = config::journal(&args.config, &environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rows = runtime.block_on(async {
-        let store = journal::open(&path).await?;
+        let store = journal::open(&place).await?;
         let found = rows(&store, &query).await.context("cannot read the journal");
         store.close().await;
         found.map_err(Failure::from)

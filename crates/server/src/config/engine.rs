@@ -60,7 +60,7 @@ pub(super) fn book(mistakes: &mut Mistakes, file: &File, folder: &Path) -> Book 
         );
     }
     if file.journal.is_none() {
-        let what = "is missing: gateways that share a book share one journal; name its file, the same for all of them";
+        let what = "is missing: gateways that share a book share one journal; name its file or its database, the same for all of them";
         mistakes.add("journal", what);
     }
     let mut options = match Options::parse(&given.url) {

@@ -9,10 +9,11 @@ use serde::Deserialize;
 use tollbook_admission::{ApiKeyHash, Settings, Snapshot, TokenizerFile};
 use tollbook_gateway as gateway;
 use tollbook_pricing::PriceBook;
+use tollbook_store_sql::Place;
 
 use super::engine::{Book, book, gateways};
 use super::environment::Lookup;
-use super::file::{File, Log, Origin, default_data_dir, journal_in};
+use super::file::{File, Log, Origin, default_data_dir};
 use super::mistakes::Mistakes;
 use super::objects::Base;
 use super::problem::LoadError;
@@ -28,8 +29,8 @@ pub struct Setup {
     /// `None`: closed, no key was given.
     pub admin: Option<Admin>,
     pub data_dir: PathBuf,
-    /// The journal's file.
-    pub journal: PathBuf,
+    /// Where the journal is.
+    pub journal: Place,
     /// Where the book is kept.
     pub book: Book,
     pub log: Log,
@@ -107,6 +108,8 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
     let admin = admin(&mut mistakes, &file, folder, listen);
     let traces = traces(&mut mistakes, &file.traces);
     let book = book(&mut mistakes, &file, folder);
+    let (named, password) = (file.journal.as_deref(), file.journal_password_file.as_deref());
+    let journal = place(&mut mistakes, folder, &file.data_dir, named, password);
     let api_key_hash =
         hash_of(&mut mistakes, file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
     let prices = models::prices(&mut mistakes, &file);
@@ -122,7 +125,7 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
                 gateway,
                 admin,
                 data_dir: folder.join(&file.data_dir),
-                journal: journal_in(folder, &file.data_dir, file.journal.as_deref()),
+                journal,
                 book,
                 log: file.log.clone(),
                 traces,
@@ -142,7 +145,7 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
 fn named_files(file: &File, folder: &Path) -> Vec<PathBuf> {
     let redis = file.engine.redis.as_ref();
     let password = redis.and_then(|redis| redis.password_file.clone());
-    let own = [&file.key_pepper_file, &file.admin.api_key_file, &password];
+    let own = [&file.key_pepper_file, &file.admin.api_key_file, &file.journal_password_file, &password];
     let named = own.into_iter().chain(file.upstreams.iter().map(|upstream| &upstream.api_key_file));
     let proxy = file.upstream_proxy.iter().flat_map(|proxy| &proxy.password_file);
     let tls = file.upstreams.iter().map(|upstream| &upstream.tls);
@@ -177,10 +180,49 @@ pub fn api_key_hash(path: &Path, lookup: Lookup<'_>) -> Result<ApiKeyHash, LoadE
 }
 
 /// Where a file keeps the journal; nothing else of it is looked at.
-pub fn journal(path: &Path, lookup: Lookup<'_>) -> Result<PathBuf, LoadError> {
-    let (kept, _): (Kept, _) = read_fields(path, &["data_dir", "journal"], lookup)?;
+pub fn journal(path: &Path, lookup: Lookup<'_>) -> Result<Place, LoadError> {
+    let fields = ["data_dir", "journal", "journal_password_file"];
+    let (kept, source): (Kept, _) = read_fields(path, &fields, lookup)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    Ok(journal_in(folder, &kept.data_dir, kept.journal.as_deref()))
+    let mut mistakes = Mistakes::default();
+    let (named, password) = (kept.journal.as_deref(), kept.journal_password_file.as_deref());
+    let journal = place(&mut mistakes, folder, &kept.data_dir, named, password);
+    if mistakes.0.is_empty() { Ok(journal) } else { Err(LoadError::Invalid(source.report(mistakes.0))) }
+}
+
+/// Where the journal is, given what a file says of it.
+fn place(
+    mistakes: &mut Mistakes,
+    folder: &Path,
+    data_dir: &Path,
+    named: Option<&str>,
+    password_file: Option<&Path>,
+) -> Place {
+    let file = |name: &Path| Place::File(folder.join(name));
+    let password = secret(mistakes, "journal_password", None, password_file, folder);
+    let place = match named.map(str::parse) {
+        None => file(&data_dir.join("journal.sqlite")),
+        Some(Ok(Place::File(name))) => file(&name),
+        Some(Ok(place)) => place,
+        Some(Err(error)) => {
+            mistakes.add("journal", error.to_string());
+            return file(Path::new(""));
+        }
+    };
+    match (place, password) {
+        (Place::Server(server), Some(_)) if server.has_password() => {
+            mistakes.add("journal_password_file", "is of no use: the URL of `journal` has a password");
+            Place::Server(server)
+        }
+        (Place::Server(server), Some(password)) => {
+            Place::Server(server.with_password(password.expose_secret().to_owned()))
+        }
+        (Place::File(path), Some(_)) => {
+            mistakes.add("journal_password_file", "is of use with a `mysql` URL in `journal` alone");
+            Place::File(path)
+        }
+        (place, None) => place,
+    }
 }
 
 #[derive(Deserialize)]
@@ -188,7 +230,9 @@ struct Kept {
     #[serde(default = "default_data_dir")]
     data_dir: PathBuf,
     #[serde(default)]
-    journal: Option<PathBuf>,
+    journal: Option<String>,
+    #[serde(default)]
+    journal_password_file: Option<PathBuf>,
 }
 
 /// What the hash of keys depends on.

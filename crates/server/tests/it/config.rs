@@ -306,3 +306,42 @@ proptest! {
         }
     }
 }
+
+/// The journal is a file or a database, and a password comes from one place and shows in none.
+#[test]
+fn a_journal_is_a_path_or_a_url_with_one_password() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("pw"), "s3cret\n").unwrap();
+    let path = folder.path().join("t.yaml");
+    let loaded = |lines: &str| {
+        std::fs::write(&path, format!("{lines}{MINIMAL}")).unwrap();
+        let whole = tollbook::config::load(&path, &env);
+        let told = whole.map(|setup| (format!("{:?}", setup.journal), setup.files.len()));
+        let told = told.map_err(|error| error.to_string());
+        let alone = tollbook::config::journal(&path, &env).map(|place| format!("{place:?}"));
+        assert_eq!(told.as_ref().ok().map(|(place, _)| place), alone.as_ref().ok(), "{told:?} {alone:?}");
+        assert!(!format!("{told:?}").contains("s3cret") && !format!("{told:?}").contains("hush"), "{told:?}");
+        told
+    };
+    let shown = "mysql://tb@db:3306/store".to_owned();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    assert_eq!(loaded(""), Ok((file("./tollbook-data/journal.sqlite"), 1)));
+    assert_eq!(loaded("journal: j.sqlite\n"), Ok((file("j.sqlite"), 1)));
+    assert_eq!(loaded("journal: \"mysql://tb:${WORD}@db/store\"\n"), Ok((shown.clone(), 1)));
+    let named = "journal: mariadb://tb@db/store\njournal_password_file: pw\n";
+    assert_eq!(loaded(named), Ok((shown, 2)), "the file of the password is watched");
+    for (lines, want) in [
+        (
+            "journal: \"mysql://tb:${WORD}@db/store\"\njournal_password_file: pw\n",
+            "the URL of `journal` has a password",
+        ),
+        ("journal: j.sqlite\njournal_password_file: pw\n", "of use with a `mysql` URL"),
+        ("journal: mysql://tb@db/store\njournal_password_file: absent\n", "journal_password"),
+        ("journal: mysql://tb:hush@db\n", "journal: the URL names no database"),
+        ("journal: postgres://tb:hush@db/store\n", "mysql:// or mariadb://"),
+        ("journal: mysql://tb:hush@db/store?charset=latin1\n", "`charset`"),
+    ] {
+        let told = loaded(lines).unwrap_err();
+        assert!(told.contains(want), "{lines}: {told}");
+    }
+}

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tollbook_ledger::ReservationId;
 use tollbook_ledger::units::SECOND;
 use tollbook_store::{Entry, EntryBody, Figures, Journal, Name, Origin, Side, Usage};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
 /// 2026-03-01 12:00 UTC.
 pub(crate) const NOON: u64 = 1_772_366_400 * SECOND;
@@ -39,7 +39,7 @@ impl World {
         fs::create_dir(world.file("data")).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let store = SqliteStore::open(&world.file("data/journal.sqlite")).await.unwrap();
+            let store = SqlStore::open(&world.file("data/journal.sqlite")).await.unwrap();
             for batch in entries.chunks(1000) {
                 store.append(batch).await.unwrap();
             }

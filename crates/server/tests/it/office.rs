@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tollbook::demo::provider::Provider;
 use tollbook_ledger::ReservationId;
+use tollbook_sql_world::{DATABASE, PASSWORD, Server};
 use tollbook_store::{Edit, Journal as _, ObjectKind, ObjectName, ObjectStore as _};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
 use crate::process::{OPERATOR, Tollbook, call, call_with, command, until};
 
@@ -18,6 +19,8 @@ pub(crate) struct World {
     _runtime: tokio::runtime::Runtime,
     provider: Provider,
     pub(crate) folder: tempfile::TempDir,
+    /// Of a server's store, instead of the file.
+    store: Option<String>,
 }
 
 impl World {
@@ -25,7 +28,7 @@ impl World {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let provider = runtime.block_on(Provider::start(Duration::ZERO)).unwrap();
-        Self { _runtime: runtime, provider, folder: tempfile::tempdir().unwrap() }
+        Self { _runtime: runtime, provider, folder: tempfile::tempdir().unwrap(), store: None }
     }
 
     /// A gateway's file: models, no tenants, and a folder of its own.
@@ -36,7 +39,12 @@ impl World {
             "listen: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0, api_key: {OPERATOR} }}\nlog: {{ level: warn }}\n\
              config: {{ source: sql }}\njournal: {}\n\
              upstreams: [{{ name: u, dialect: openai, base_url: http://{}/v1 }}]\nmodels:\n",
-            self.folder.path().join("store.sqlite").display(),
+            self.store.clone().unwrap_or_else(|| self
+                .folder
+                .path()
+                .join("store.sqlite")
+                .display()
+                .to_string()),
             self.provider.addr
         );
         for model in models {
@@ -266,7 +274,43 @@ fn ids_of_any_letters_are_kept_apart_byte_for_byte() {
 
 #[test]
 fn two_gateways_obey_what_is_changed_at_one_of_them() {
-    let world = World::new();
+    two_gateways_obey(&World::new());
+}
+
+#[test]
+fn two_gateways_with_one_database_obey_what_is_changed_at_one_of_them() {
+    let server = Server::start();
+    two_gateways_obey(&World { store: Some(server.url()), ..World::new() });
+}
+
+/// A database that cannot be had is told by its name, at the start, and its password is not.
+#[test]
+fn a_gateway_without_its_database_does_not_start_and_says_so() {
+    let mut server = Server::start();
+    let world = World { store: Some(server.url()), ..World::new() };
+    let path = world.file("a", &["m"]);
+    let started = || {
+        let done = command(&["serve", "-c", &path]).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let checked = command(&["check", "-c", &path]).output().unwrap();
+    assert_eq!(checked.status.code(), Some(0), "check looks at no server");
+    server.kill();
+    let (code, told) = started();
+    assert_eq!(code, Some(1), "{told}");
+    let place = format!("mysql://{}@{}/{}", tollbook_sql_world::USER, server.addr(), DATABASE);
+    assert!(told.contains(&format!("cannot open the journal {place}")), "{told}");
+    assert!(told.contains("away") && !told.contains(PASSWORD), "{told}");
+    let wrong = format!("mysql://tollbook:{PASSWORD}@{}", server.addr());
+    let world = World { store: Some(wrong), ..world };
+    let path = world.file("a", &["m"]);
+    let checked = command(&["check", "-c", &path]).output().unwrap();
+    let told = String::from_utf8(checked.stderr).unwrap() + &String::from_utf8(checked.stdout).unwrap();
+    assert_ne!(checked.status.code(), Some(0), "{told}");
+    assert!(told.contains("names no database") && !told.contains(PASSWORD), "{told}");
+}
+
+fn two_gateways_obey(world: &World) {
     let (one, other) = (world.start("a"), world.start("b"));
     let secret = one.with_key();
     let answers =
@@ -629,7 +673,7 @@ fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
         };
         let edit = [Edit { name, document: Some(document) }];
         runtime.block_on(async {
-            let store = SqliteStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
+            let store = SqlStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
             let revision = store.objects().await.unwrap().revision;
             assert!(store.write(revision, "somebody", &edit).await.unwrap().is_some());
             store.close().await;
@@ -698,7 +742,7 @@ fn a_quota_is_adjusted_once_with_a_reason() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let id = u128::from_str_radix(done["id"].as_str().unwrap(), 16).unwrap();
     let entries = runtime.block_on(async {
-        let store = SqliteStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
+        let store = SqlStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
         store.by_reservation(ReservationId(id)).await.unwrap()
     });
     let ladder: Vec<&str> = entries[0].body.ladder.iter().map(AsRef::as_ref).collect();

@@ -1,6 +1,4 @@
--- Takes or keeps the lease of shard ?1 for gateway ?2 for ?3 milliseconds. One that would last longer than any can is of
--- a clock that has stepped back.
-INSERT INTO shard_lease (shard, holder, until) VALUES (?1, ?2, CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?3)
-ON CONFLICT (shard) DO UPDATE SET holder = excluded.holder, until = excluded.until
-WHERE holder = excluded.holder OR until <= CAST(unixepoch('subsec') * 1000 AS INTEGER)
-    OR until > CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?3
+-- Takes the lease of shard ?1 for gateway ?2 for ?3 milliseconds, if nobody has it.
+INSERT INTO shard_lease (shard, holder, until)
+SELECT ?1, ?2, CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?3
+WHERE NOT EXISTS (SELECT 1 FROM shard_lease WHERE shard = ?1)

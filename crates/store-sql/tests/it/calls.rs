@@ -7,9 +7,20 @@ use tollbook_store::{
     Call, CallPlace, Calls, CallsQuery, Entry, Figures, Journal, Name, Origin, PAGE_MAX, READ_AHEAD, Side,
     Span, StoreErrorKind, Usage,
 };
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
-use crate::make::{at, call, full, store};
+use crate::make::{World, at, both, call, full, store};
+
+both!(
+    l08_a_call_is_the_sum_of_its_entries,
+    l08_unbooked_entries_are_in_no_call_but_their_own,
+    what_is_no_call_of_a_tenant_is_left_out,
+    calls_of_all_tenants_come_in_the_order_of_their_admission,
+    tenants_are_listed_page_by_page,
+    pages_tell_every_call_once_and_none_is_longer_than_the_most,
+    many_tenants_are_read_in_small_pages,
+    a_store_opened_to_read_is_never_written,
+);
 
 const ALWAYS: Span = Span { from: 0, to: u64::MAX };
 
@@ -24,7 +35,7 @@ fn usage(input: i64, output: i64) -> Usage {
     Usage { input, output, ..Usage::default() }
 }
 
-async fn read(store: &SqliteStore, tenant: Option<&str>, admitted: Span) -> Vec<Call> {
+async fn read(store: &SqlStore, tenant: Option<&str>, admitted: Span) -> Vec<Call> {
     let mut calls = Calls::open(store, tenant.map(Name::from), admitted).await.unwrap();
     let mut read = Vec::new();
     while let Some(call) = calls.next().await.unwrap() {
@@ -37,9 +48,8 @@ fn ids(calls: &[Call]) -> Vec<u128> {
     calls.iter().map(|call| call.reservation.0).collect()
 }
 
-#[tokio::test]
-async fn l08_a_call_is_the_sum_of_its_entries() {
-    let (_dir, store) = store().await;
+async fn l08_a_call_is_the_sum_of_its_entries(world: World) {
+    let store = world.open().await;
     // Expired as expected, then settled late with the truth.
     let mut expired = of("acme", 1, 10);
     (expired.origin, expired.body.figures, expired.body.usage) =
@@ -68,9 +78,8 @@ async fn l08_a_call_is_the_sum_of_its_entries() {
     assert!(calls.iter().all(Call::has_usage));
 }
 
-#[tokio::test]
-async fn l08_unbooked_entries_are_in_no_call_but_their_own() {
-    let (_dir, store) = store().await;
+async fn l08_unbooked_entries_are_in_no_call_but_their_own(world: World) {
+    let store = world.open().await;
     let unbooked = |id, second| Entry { origin: Origin::Unbooked, ..of("acme", id, second) };
     let mut released = of("acme", 2, 2);
     (released.origin, released.body.figures, released.body.usage) =
@@ -82,9 +91,8 @@ async fn l08_unbooked_entries_are_in_no_call_but_their_own() {
     assert_eq!(told, [(true, true, 0), (false, false, 0), (false, true, 15)]);
 }
 
-#[tokio::test]
-async fn what_is_no_call_of_a_tenant_is_left_out() {
-    let (_dir, store) = store().await;
+async fn what_is_no_call_of_a_tenant_is_left_out(world: World) {
+    let store = world.open().await;
     let mut pool = of("acme", 1, 1);
     pool.body.side = Side::Pool;
     let opening = Entry { origin: Origin::Adjusted, ..of("acme", 2, 2) };
@@ -93,9 +101,8 @@ async fn what_is_no_call_of_a_tenant_is_left_out() {
     assert!(read(&store, None, ALWAYS).await.is_empty());
 }
 
-#[tokio::test]
-async fn calls_of_all_tenants_come_in_the_order_of_their_admission() {
-    let (_dir, store) = store().await;
+async fn calls_of_all_tenants_come_in_the_order_of_their_admission(world: World) {
+    let store = world.open().await;
     let tenants = ["b", "a", "c", "B"];
     // Several at once, and none in the order of the journal.
     let batch: Vec<Entry> = (0..200_u64)
@@ -115,9 +122,8 @@ async fn calls_of_all_tenants_come_in_the_order_of_their_admission() {
     assert!(read(&store, Some("nobody"), ALWAYS).await.is_empty());
 }
 
-#[tokio::test]
-async fn tenants_are_listed_page_by_page() {
-    let (_dir, store) = store().await;
+async fn tenants_are_listed_page_by_page(world: World) {
+    let store = world.open().await;
     let names = ["A", "a", "a b", "z", "é"];
     let batch: Vec<Entry> = (0..20_u128).map(|i| of(names[usize::try_from(i % 5).unwrap()], i, 1)).collect();
     store.append(&batch).await.unwrap();
@@ -135,9 +141,8 @@ async fn tenants_are_listed_page_by_page() {
     }
 }
 
-#[tokio::test]
-async fn pages_tell_every_call_once_and_none_is_longer_than_the_most() {
-    let (_dir, store) = store().await;
+async fn pages_tell_every_call_once_and_none_is_longer_than_the_most(world: World) {
+    let store = world.open().await;
     let all = PAGE_MAX + 1;
     // Two calls in each moment, so that pages end between calls of one.
     let batch: Vec<Entry> =
@@ -163,9 +168,8 @@ async fn pages_tell_every_call_once_and_none_is_longer_than_the_most() {
 }
 
 /// So many tenants that each is read in the smallest pages.
-#[tokio::test]
-async fn many_tenants_are_read_in_small_pages() {
-    let (_dir, store) = store().await;
+async fn many_tenants_are_read_in_small_pages(world: World) {
+    let store = world.open().await;
     let tenants = u64::try_from(READ_AHEAD / 16 + 1).unwrap();
     let batch: Vec<Entry> = (0..tenants * 2)
         .map(|i| of(&format!("t{}", i % tenants), u128::from(i), (tenants * 2 - i) % 977))
@@ -200,12 +204,10 @@ async fn calls_and_tenants_are_found_by_index() {
     connection.close().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_file_opened_to_read_is_never_written() {
-    let (dir, writer) = store().await;
-    let path = dir.path().join("store.db");
+async fn a_store_opened_to_read_is_never_written(world: World) {
+    let writer = world.open().await;
     writer.append(&[of("acme", 1, 1)]).await.unwrap();
-    let reader = SqliteStore::open_to_read(&path).await.unwrap();
+    let reader = SqlStore::open_to_read(world.place()).await.unwrap();
     assert_eq!(read(&reader, None, ALWAYS).await.len(), 1);
     // What is committed later is seen, too: the writer is not kept waiting.
     writer.append(&[of("acme", 2, 2)]).await.unwrap();
@@ -215,7 +217,7 @@ async fn a_file_opened_to_read_is_never_written() {
     reader.close().await;
     writer.close().await;
     // Nobody has it open now.
-    let reader = SqliteStore::open_to_read(&path).await.unwrap();
+    let reader = SqlStore::open_to_read(world.place()).await.unwrap();
     assert_eq!(ids(&read(&reader, None, ALWAYS).await), [1, 2]);
     assert_eq!(reader.by_reservation(ReservationId(1)).await.unwrap().len(), 1);
 }
@@ -224,7 +226,7 @@ async fn a_file_opened_to_read_is_never_written() {
 async fn a_file_that_is_not_a_journal_of_this_layout_is_not_read() {
     let (dir, store) = store().await;
     let absent = dir.path().join("absent.db");
-    assert!(matches!(SqliteStore::open_to_read(&absent).await.unwrap_err().kind, StoreErrorKind::Away(_)));
+    assert!(matches!(SqlStore::open_to_read(&absent).await.unwrap_err().kind, StoreErrorKind::Away(_)));
     assert!(!absent.exists());
     let path = dir.path().join("store.db");
     store.close().await;
@@ -233,10 +235,10 @@ async fn a_file_that_is_not_a_journal_of_this_layout_is_not_read() {
         let mut other = options.connect().await.unwrap();
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA {pragma}"))).execute(&mut other).await.unwrap();
         other.close().await.unwrap();
-        let kind = SqliteStore::open_to_read(&path).await.unwrap_err().kind;
+        let kind = SqlStore::open_to_read(&path).await.unwrap_err().kind;
         assert!(matches!(&kind, StoreErrorKind::Damaged(text) if text.contains(want)), "{kind:?}");
     }
     std::fs::write(&absent, "no database at all, but long enough to be looked at").unwrap();
-    let kind = SqliteStore::open_to_read(&absent).await.unwrap_err().kind;
+    let kind = SqlStore::open_to_read(&absent).await.unwrap_err().kind;
     assert!(matches!(kind, StoreErrorKind::Damaged(_)), "{kind:?}");
 }

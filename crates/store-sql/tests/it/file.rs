@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, Row};
 use tollbook_ledger::ReservationId;
 use tollbook_store::{Journal, StoreError, StoreErrorKind, signed};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
 use crate::make::{call, full, store};
 
@@ -15,7 +15,7 @@ async fn run(path: &std::path::Path, sql: &'static str) {
     other.close().await.unwrap();
 }
 
-fn is_damaged(result: &Result<SqliteStore, StoreError>) -> bool {
+fn is_damaged(result: &Result<SqlStore, StoreError>) -> bool {
     matches!(result, Err(e) if matches!(e.kind, StoreErrorKind::Damaged(_)))
 }
 
@@ -24,7 +24,7 @@ async fn entries_survive_a_restart() {
     let (dir, store) = store().await;
     store.append(&[full(1)]).await.unwrap();
     store.close().await;
-    let again = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+    let again = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
     assert_eq!(again.by_reservation(ReservationId(1)).await.unwrap(), [full(1)]);
     assert_eq!(again.append(&[full(1), call(2)]).await.unwrap().inserted, 1);
 }
@@ -116,7 +116,7 @@ async fn a_file_of_the_first_layout_is_brought_up_to_date() {
     let path = dir.path().join("store.db");
     run(&path, include_str!("../../sql/sqlite/migrations/0001_journal.sql")).await;
     run(&path, "PRAGMA user_version = 1; PRAGMA application_id = 1414283851").await;
-    let store = SqliteStore::open(&path).await.unwrap();
+    let store = SqlStore::open(&path).await.unwrap();
     store.append(&[call(1)]).await.unwrap();
     assert!(tollbook_store::LimitHistory::limit_rows(&store).await.unwrap().is_empty());
     store.close().await;
@@ -141,7 +141,7 @@ async fn a_file_of_a_later_layout_is_not_opened() {
     store.close().await;
     let path = dir.path().join("store.db");
     run(&path, "PRAGMA user_version = 9999").await;
-    assert!(is_damaged(&SqliteStore::open(&path).await));
+    assert!(is_damaged(&SqlStore::open(&path).await));
 }
 
 #[tokio::test]
@@ -149,15 +149,15 @@ async fn another_programs_file_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("other.db");
     run(&path, "CREATE TABLE theirs (a)").await;
-    assert!(is_damaged(&SqliteStore::open(&path).await));
+    assert!(is_damaged(&SqlStore::open(&path).await));
     let text = dir.path().join("notes.txt");
     std::fs::write(&text, "not a database, and longer than a header would be. ".repeat(40)).unwrap();
-    assert!(is_damaged(&SqliteStore::open(&text).await));
+    assert!(is_damaged(&SqlStore::open(&text).await));
 }
 
 #[tokio::test]
 async fn a_directory_that_is_not_there_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let result = SqliteStore::open(&dir.path().join("no").join("store.db")).await;
+    let result = SqlStore::open(&dir.path().join("no").join("store.db")).await;
     assert!(matches!(result, Err(e) if matches!(e.kind, StoreErrorKind::Away(_))));
 }

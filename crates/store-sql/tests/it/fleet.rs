@@ -9,9 +9,25 @@ use tollbook_store::{
     Entry, EntryBody, EpochCause, Fleet, Journal, Name, Origin, Restored, Restorer, ShardEpoch, Side, Stage,
     shard_of,
 };
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
-use crate::make::{call, leg, store};
+use crate::make::{World, both, call, leg, store};
+
+both!(
+    a_gateway_lives_for_six_seconds_after_its_last_word,
+    the_first_use_of_a_shard_is_begun_once_and_not_where_the_journal_knows_its_calls,
+    l12_a_lease_is_one_gateways_until_the_databases_clock_ends_it,
+    of_many_gateways_that_want_one_lease_one_gets_it,
+    an_epoch_begins_after_the_one_that_was_seen_and_for_the_leases_holder_alone,
+    who_lived_at_the_beginning_is_awaited_and_who_reports_is_told,
+    a_shards_sums_are_its_own_and_stand_at_their_watermark,
+    l08_the_watermark_of_sums_stands_until_everything_is_lost_again,
+    entries_are_found_by_key_with_the_place_they_were_inserted_at,
+    a_sum_keeps_its_shard_when_an_unreadable_entry_is_posted_to_it,
+    a_clock_that_steps_back_holds_up_nobody,
+    an_epochs_age_begins_anew_with_its_stage_and_opening_ends_the_lease,
+    an_epoch_begins_after_the_stage_that_was_seen,
+);
 
 const SHARD: u8 = 7;
 const A: u64 = u64::MAX;
@@ -31,7 +47,7 @@ fn of(tenant: &str, id: u128, period: u64, amount: i64) -> Entry {
     Entry { posted: vec![leg(u64::try_from(id).unwrap() % 3, 1, period, amount)], body, ..entry }
 }
 
-async fn begun(store: &SqliteStore, gateway: u64, known: u64, cause: EpochCause) -> bool {
+async fn begun(store: &SqlStore, gateway: u64, known: u64, cause: EpochCause) -> bool {
     store.lease(SHARD, gateway).await.unwrap()
         && store.epoch_begin(gateway, row(SHARD, known), known + 1, cause).await.unwrap()
 }
@@ -48,26 +64,24 @@ fn row(shard: u8, epoch: u64) -> ShardEpoch {
     }
 }
 
-#[tokio::test]
-async fn a_gateway_lives_for_six_seconds_after_its_last_word() {
-    let (dir, store) = store().await;
+async fn a_gateway_lives_for_six_seconds_after_its_last_word(world: World) {
+    let store = world.open().await;
     assert_eq!(store.beat(A).await.unwrap(), 1);
     assert_eq!(store.beat(B).await.unwrap(), 2);
     assert_eq!(store.beat(A).await.unwrap(), 2, "a repeat counts once");
-    change(&dir, "UPDATE gateway SET seen_at = seen_at - 6001 WHERE id = 2").await;
+    world.change("UPDATE gateway SET seen_at = seen_at - 6001 WHERE id = 2").await;
     assert_eq!(store.beat(A).await.unwrap(), 1);
     assert_eq!(store.beat(B).await.unwrap(), 2, "it is back");
     store.leave(B).await.unwrap();
     assert_eq!(store.beat(A).await.unwrap(), 1);
     // One that was not seen for a day is forgotten: its row is free again.
-    change(&dir, "INSERT INTO gateway VALUES (9, 0)").await;
+    world.change("INSERT INTO gateway VALUES (9, 0)").await;
     store.beat(A).await.unwrap();
-    change(&dir, "INSERT INTO gateway VALUES (9, 0)").await;
+    world.change("INSERT INTO gateway VALUES (9, 0)").await;
 }
 
-#[tokio::test]
-async fn the_first_use_of_a_shard_is_begun_once_and_not_where_the_journal_knows_its_calls() {
-    let (_dir, store) = store().await;
+async fn the_first_use_of_a_shard_is_begun_once_and_not_where_the_journal_knows_its_calls(world: World) {
+    let store = world.open().await;
     assert!(store.first_epoch(SHARD).await.unwrap());
     assert!(!store.first_epoch(SHARD).await.unwrap());
     let epochs = store.epochs().await.unwrap();
@@ -81,14 +95,13 @@ async fn the_first_use_of_a_shard_is_begun_once_and_not_where_the_journal_knows_
     assert_eq!(store.newest_end(SHARD).await.unwrap(), None);
 }
 
-#[tokio::test]
-async fn l12_a_lease_is_one_gateways_until_the_databases_clock_ends_it() {
-    let (dir, store) = store().await;
+async fn l12_a_lease_is_one_gateways_until_the_databases_clock_ends_it(world: World) {
+    let store = world.open().await;
     assert!(store.lease(SHARD, A).await.unwrap());
     assert!(store.lease(SHARD, A).await.unwrap(), "kept up");
     assert!(!store.lease(SHARD, B).await.unwrap());
     assert!(store.lease(SHARD + 1, B).await.unwrap(), "another shard's");
-    change(&dir, "UPDATE shard_lease SET until = until - 5001").await;
+    world.change("UPDATE shard_lease SET until = until - 5001").await;
     assert!(store.lease(SHARD, B).await.unwrap());
     assert!(!store.lease(SHARD, A).await.unwrap());
     store.lease_end(SHARD, A).await.unwrap();
@@ -97,12 +110,11 @@ async fn l12_a_lease_is_one_gateways_until_the_databases_clock_ends_it() {
     assert!(store.lease(SHARD, A).await.unwrap());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_gateways_that_want_one_lease_one_gets_it() {
-    let (dir, store) = store().await;
+async fn of_many_gateways_that_want_one_lease_one_gets_it(world: World) {
+    let store = world.open().await;
     let mut tasks = Vec::new();
     for gateway in 1..=16_u64 {
-        let other = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+        let other = world.open().await;
         tasks.push(tokio::spawn(async move { begun(&other, gateway, 0, EpochCause::All).await }));
     }
     let mut won = 0;
@@ -112,15 +124,14 @@ async fn of_many_gateways_that_want_one_lease_one_gets_it() {
     assert_eq!((won, store.epochs().await.unwrap()[0].epoch), (1, 1));
 }
 
-#[tokio::test]
-async fn an_epoch_begins_after_the_one_that_was_seen_and_for_the_leases_holder_alone() {
-    let (dir, store) = store().await;
+async fn an_epoch_begins_after_the_one_that_was_seen_and_for_the_leases_holder_alone(world: World) {
+    let store = world.open().await;
     assert!(!store.epoch_begin(A, row(SHARD, 0), 1, EpochCause::All).await.unwrap(), "no lease");
     assert!(begun(&store, A, 0, EpochCause::All).await);
     assert!(!begun(&store, A, 0, EpochCause::All).await, "0 is not the newest any more");
     assert!(!begun(&store, B, 1, EpochCause::Tail).await, "the lease is another's");
     assert!(store.epoch_begin(A, row(SHARD, 1), 1, EpochCause::All).await.is_err(), "it only grows");
-    change(&dir, "UPDATE shard_lease SET until = until - 5001").await;
+    world.change("UPDATE shard_lease SET until = until - 5001").await;
     assert!(!store.epoch_begin(A, row(SHARD, 1), 2, EpochCause::Tail).await.unwrap(), "the lease is over");
     assert!(begun(&store, B, 1, EpochCause::Tail).await);
     let epoch = store.epochs().await.unwrap()[0];
@@ -136,13 +147,12 @@ async fn an_epoch_begins_after_the_one_that_was_seen_and_for_the_leases_holder_a
     assert!(!store.epoch_stage(SHARD, 2, Stage::Restoring).await.unwrap(), "never back");
 }
 
-#[tokio::test]
-async fn who_lived_at_the_beginning_is_awaited_and_who_reports_is_told() {
-    let (dir, store) = store().await;
+async fn who_lived_at_the_beginning_is_awaited_and_who_reports_is_told(world: World) {
+    let store = world.open().await;
     store.beat(A).await.unwrap();
     store.beat(B).await.unwrap();
     store.beat(3).await.unwrap();
-    change(&dir, "UPDATE gateway SET seen_at = seen_at - 6001 WHERE id = 3").await;
+    world.change("UPDATE gateway SET seen_at = seen_at - 6001 WHERE id = 3").await;
     assert!(begun(&store, A, 0, EpochCause::All).await);
     let restored = Restored { held: 1, ended: 2, failed: 3 };
     store.report(SHARD, 1, A, Restored::default()).await.unwrap();
@@ -158,9 +168,8 @@ async fn who_lived_at_the_beginning_is_awaited_and_who_reports_is_told() {
     assert_eq!(store.restorers(SHARD, 2).await.unwrap().len(), 2);
 }
 
-#[tokio::test]
-async fn a_shards_sums_are_its_own_and_stand_at_their_watermark() {
-    let (dir, store) = store().await;
+async fn a_shards_sums_are_its_own_and_stand_at_their_watermark(world: World) {
+    let store = world.open().await;
     let (ours, other) = ("acme", "globex");
     assert_ne!(shard_of(ours), shard_of(other));
     let batch = [of(ours, 1, 100, 15), of(ours, 4, 100, 5), of(ours, 2, 0, 7), of(other, 3, 100, 99)];
@@ -180,7 +189,7 @@ async fn a_shards_sums_are_its_own_and_stand_at_their_watermark() {
     let since = store.shard_sums(shard, 1, 101).await.unwrap().unwrap();
     assert_eq!(since.sums.len(), 2, "the period that began before is left out, the lifetime one is not");
     // What an earlier layout wrote is in no shard until it is posted to again.
-    change(&dir, "UPDATE posted SET shard = NULL WHERE period = 100").await;
+    world.change("UPDATE posted SET shard = NULL WHERE period = 100").await;
     let astray = store.shard_sums(shard, 1, 100).await.unwrap().unwrap();
     assert_eq!((astray.sums.len(), astray.astray), (2, 2));
     store.append(&[of(ours, 7, 100, 1)]).await.unwrap();
@@ -188,9 +197,8 @@ async fn a_shards_sums_are_its_own_and_stand_at_their_watermark() {
     assert_eq!((healed.sums[0].amount, healed.sums.len(), healed.astray), (21, 3, 1));
 }
 
-#[tokio::test]
-async fn l08_the_watermark_of_sums_stands_until_everything_is_lost_again() {
-    let (_dir, store) = store().await;
+async fn l08_the_watermark_of_sums_stands_until_everything_is_lost_again(world: World) {
+    let store = world.open().await;
     store.append(&[of("acme", 1, 100, 15), of("acme", 2, 100, 5)]).await.unwrap();
     let shard = shard_of("acme");
     assert!(store.lease(shard, A).await.unwrap());
@@ -205,9 +213,8 @@ async fn l08_the_watermark_of_sums_stands_until_everything_is_lost_again() {
     assert_eq!(begin(3, EpochCause::All).await, 0);
 }
 
-#[tokio::test]
-async fn entries_are_found_by_key_with_the_place_they_were_inserted_at() {
-    let (_dir, store) = store().await;
+async fn entries_are_found_by_key_with_the_place_they_were_inserted_at(world: World) {
+    let store = world.open().await;
     let high = Entry { reservation: tollbook_ledger::ReservationId(u128::MAX - 1), ..call(1) };
     store.append(&[call(1), call(2), high.clone()]).await.unwrap();
     let late = tollbook_store::EntryKey { seq: 1, ..call(2).key() };
@@ -233,7 +240,7 @@ async fn a_file_of_the_second_layout_learns_its_shards_as_it_is_posted_to() {
         sqlx::raw_sql(layout).execute(&mut raw).await.unwrap();
     }
     raw.close().await.unwrap();
-    let store = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+    let store = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
     let shard = shard_of("acme");
     assert!(store.lease(shard, A).await.unwrap());
     assert!(store.epoch_begin(A, row(shard, 0), 1, EpochCause::All).await.unwrap());
@@ -268,7 +275,7 @@ async fn a_file_of_the_second_layout_finds_its_shards_from_its_entries() {
          DROP TABLE object; DROP TABLE change; PRAGMA user_version = 2",
     )
     .await;
-    let store = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+    let store = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
     let shard = shard_of(ours);
     assert_eq!(store.newest_end(shard).await.unwrap(), Some(call(0).ended_at + 4_999));
     assert_eq!(store.newest_end(shard_of(other)).await.unwrap(), Some(pool.ended_at));
@@ -284,9 +291,8 @@ async fn a_file_of_the_second_layout_finds_its_shards_from_its_entries() {
 }
 
 /// An entry whose owner cannot be told takes nothing from what is known of its account.
-#[tokio::test]
-async fn a_sum_keeps_its_shard_when_an_unreadable_entry_is_posted_to_it() {
-    let (_dir, store) = store().await;
+async fn a_sum_keeps_its_shard_when_an_unreadable_entry_is_posted_to_it(world: World) {
+    let store = world.open().await;
     store.append(&[of("acme", 1, 100, 2)]).await.unwrap();
     let unreadable = of("acme", 4, 100, 3);
     let body = EntryBody { side: Side::Unreadable, ..unreadable.body };
@@ -298,37 +304,35 @@ async fn a_sum_keeps_its_shard_when_an_unreadable_entry_is_posted_to_it() {
     assert_eq!((sums.sums.len(), sums.sums[0].amount, sums.astray), (1, 5, 0));
 }
 
-#[tokio::test]
-async fn a_clock_that_steps_back_holds_up_nobody() {
-    let (dir, store) = store().await;
+async fn a_clock_that_steps_back_holds_up_nobody(world: World) {
+    let store = world.open().await;
     store.beat(B).await.unwrap();
     assert!(begun(&store, B, 0, EpochCause::All).await);
     // An hour back: what was written is an hour ahead.
-    change(
-        &dir,
-        "UPDATE gateway SET seen_at = seen_at + 3600000; UPDATE shard_lease SET until = until + 3600000;
+    world
+        .change(
+            "UPDATE gateway SET seen_at = seen_at + 3600000; UPDATE shard_lease SET until = until + 3600000;
          UPDATE shard_epoch SET staged_at = staged_at + 3600000",
-    )
-    .await;
+        )
+        .await;
     assert_eq!(store.epochs().await.unwrap()[0].age, Duration::MAX, "it is not known how old it is");
     assert_eq!(store.beat(A).await.unwrap(), 1, "nobody knows whether the other lives");
     assert!(begun(&store, A, 1, EpochCause::All).await, "a lease never lasts so long");
     let awaited = store.restorers(SHARD, 2).await.unwrap();
     assert_eq!(awaited.iter().map(|one| one.gateway).collect::<Vec<_>>(), [A]);
     // A correction by less than a lease is no reason for haste.
-    change(&dir, "UPDATE shard_epoch SET staged_at = staged_at + 4000").await;
+    world.change("UPDATE shard_epoch SET staged_at = staged_at + 4000").await;
     assert_eq!(store.epochs().await.unwrap()[0].age, Duration::ZERO);
     // A row so far ahead is forgotten like one that is old.
-    change(&dir, "UPDATE gateway SET seen_at = seen_at + 90000000 WHERE id = 2").await;
+    world.change("UPDATE gateway SET seen_at = seen_at + 90000000 WHERE id = 2").await;
     store.beat(A).await.unwrap();
-    change(&dir, "INSERT INTO gateway VALUES (2, 0)").await;
+    world.change("INSERT INTO gateway VALUES (2, 0)").await;
 }
 
-#[tokio::test]
-async fn an_epochs_age_begins_anew_with_its_stage_and_opening_ends_the_lease() {
-    let (dir, store) = store().await;
+async fn an_epochs_age_begins_anew_with_its_stage_and_opening_ends_the_lease(world: World) {
+    let store = world.open().await;
     assert!(begun(&store, A, 0, EpochCause::All).await);
-    change(&dir, "UPDATE shard_epoch SET staged_at = staged_at - 60000").await;
+    world.change("UPDATE shard_epoch SET staged_at = staged_at - 60000").await;
     assert!(store.epochs().await.unwrap()[0].age >= Duration::from_secs(60));
     assert!(store.epoch_stage(SHARD, 1, Stage::Restoring).await.unwrap());
     assert!(store.epochs().await.unwrap()[0].age < Duration::from_secs(60));
@@ -338,9 +342,8 @@ async fn an_epochs_age_begins_anew_with_its_stage_and_opening_ends_the_lease() {
 }
 
 /// Who judged by what it read a while ago begins nothing where another has gone on.
-#[tokio::test]
-async fn an_epoch_begins_after_the_stage_that_was_seen() {
-    let (_dir, store) = store().await;
+async fn an_epoch_begins_after_the_stage_that_was_seen(world: World) {
+    let store = world.open().await;
     assert!(begun(&store, A, 0, EpochCause::All).await);
     let seen = store.epochs().await.unwrap()[0];
     for stage in [Stage::Restoring, Stage::Open] {
@@ -355,8 +358,8 @@ async fn an_epoch_begins_after_the_stage_that_was_seen() {
 #[tokio::test]
 async fn a_file_names_its_gateways_once_and_another_file_others() {
     let (dir, store) = store().await;
-    let again = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+    let again = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
     assert_eq!(store.id().await.unwrap(), again.id().await.unwrap());
-    let other = SqliteStore::open(&dir.path().join("other.db")).await.unwrap();
+    let other = SqlStore::open(&dir.path().join("other.db")).await.unwrap();
     assert_ne!(store.id().await.unwrap(), other.id().await.unwrap());
 }

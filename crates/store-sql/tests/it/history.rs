@@ -2,7 +2,13 @@
 
 use tollbook_store::{LimitHistory, LimitRow, Name};
 
-use crate::make::store;
+use crate::make::{World, both};
+
+both!(
+    l16_definitions_come_back_by_limit_and_version,
+    l16_a_repeated_definition_changes_nothing,
+    a_row_against_the_schema_leaves_none_of_its_batch,
+);
 
 fn row(limit: &str, version: u32) -> LimitRow {
     LimitRow {
@@ -14,26 +20,23 @@ fn row(limit: &str, version: u32) -> LimitRow {
     }
 }
 
-#[tokio::test]
-async fn l16_definitions_come_back_by_limit_and_version() {
-    let (_dir, store) = store().await;
+async fn l16_definitions_come_back_by_limit_and_version(world: World) {
+    let store = world.open().await;
     let rows = [row("b", 1), row("a", 2), row("a", 1), row("A", 1)];
     assert_eq!(store.limit_rows_append(&rows).await, Ok(4));
     assert_eq!(store.limit_rows().await.unwrap(), [row("A", 1), row("a", 1), row("a", 2), row("b", 1)]);
 }
 
-#[tokio::test]
-async fn l16_a_repeated_definition_changes_nothing() {
-    let (_dir, store) = store().await;
+async fn l16_a_repeated_definition_changes_nothing(world: World) {
+    let store = world.open().await;
     store.limit_rows_append(&[row("a", 1)]).await.unwrap();
     let later = LimitRow { seen_at: 9, definition: String::new(), ..row("a", 1) };
     assert_eq!(store.limit_rows_append(&[later, row("a", 2)]).await, Ok(1));
     assert_eq!(store.limit_rows().await.unwrap(), [row("a", 1), row("a", 2)]);
 }
 
-#[tokio::test]
-async fn a_row_against_the_schema_leaves_none_of_its_batch() {
-    let (_dir, store) = store().await;
+async fn a_row_against_the_schema_leaves_none_of_its_batch(world: World) {
+    let store = world.open().await;
     assert!(store.limit_rows_append(&[row("a", 1), row("a", 0)]).await.is_err());
     assert!(store.limit_rows().await.unwrap().is_empty());
 }

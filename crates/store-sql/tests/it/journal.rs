@@ -6,11 +6,25 @@ use tollbook_store::{
     StoreErrorKind, Usage,
 };
 
-use crate::make::{at, call, full, leg, store, totals};
+use crate::make::{World, at, both, call, full, leg, totals};
 
-#[tokio::test]
-async fn an_entry_comes_back_as_it_was() {
-    let (_dir, store) = store().await;
+both!(
+    an_entry_comes_back_as_it_was,
+    a_repeated_batch_changes_nothing,
+    a_repeat_with_other_figures_does_not_change_the_first,
+    sides_attempts_and_corrections_are_entries_of_their_own,
+    l08_a_late_settle_corrects_the_day_of_its_call,
+    l08_unbooked_entries_are_kept_apart,
+    b216_ids_compare_byte_for_byte,
+    b087_the_sum_of_rows_is_the_total_bit_for_bit,
+    l13_the_largest_amounts_are_kept_and_larger_ones_are_cut,
+    totals_stay_integers_beyond_the_largest,
+    a_batch_at_the_bound_is_taken_and_a_longer_one_refused,
+    pages_tell_every_entry_once_in_order_of_end,
+);
+
+async fn an_entry_comes_back_as_it_was(world: World) {
+    let store = world.open().await;
     let entries = [full(1), call(2)];
     assert_eq!(store.append(&entries).await, Ok(Appended { inserted: 2, repeated: 0 }));
     assert_eq!(store.by_reservation(ReservationId(1)).await.unwrap(), [full(1)]);
@@ -18,9 +32,8 @@ async fn an_entry_comes_back_as_it_was() {
     assert!(store.by_request("req_3").await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn a_repeated_batch_changes_nothing() {
-    let (_dir, store) = store().await;
+async fn a_repeated_batch_changes_nothing(world: World) {
+    let store = world.open().await;
     let batch = [call(1), call(2)];
     store.append(&batch).await.unwrap();
     let before = totals(&store, Side::Tenant).await;
@@ -33,9 +46,8 @@ async fn a_repeated_batch_changes_nothing() {
     assert_eq!(store.posted_sum(leg(1, 1, 0, 0).account, 100).await, Ok(45));
 }
 
-#[tokio::test]
-async fn a_repeat_with_other_figures_does_not_change_the_first() {
-    let (_dir, store) = store().await;
+async fn a_repeat_with_other_figures_does_not_change_the_first(world: World) {
+    let store = world.open().await;
     store.append(&[call(1)]).await.unwrap();
     let mut other = call(1);
     other.body.cost_nano = 1;
@@ -43,9 +55,8 @@ async fn a_repeat_with_other_figures_does_not_change_the_first() {
     assert_eq!(store.by_reservation(ReservationId(1)).await.unwrap(), [call(1)]);
 }
 
-#[tokio::test]
-async fn sides_attempts_and_corrections_are_entries_of_their_own() {
-    let (_dir, store) = store().await;
+async fn sides_attempts_and_corrections_are_entries_of_their_own(world: World) {
+    let store = world.open().await;
     let mut pool = call(1);
     pool.body.side = Side::Pool;
     let second = Entry { attempt: 1, ..call(1) };
@@ -56,9 +67,8 @@ async fn sides_attempts_and_corrections_are_entries_of_their_own() {
     assert_eq!(found, [call(1), correction, second, pool]);
 }
 
-#[tokio::test]
-async fn l08_a_late_settle_corrects_the_day_of_its_call() {
-    let (_dir, store) = store().await;
+async fn l08_a_late_settle_corrects_the_day_of_its_call(world: World) {
+    let store = world.open().await;
     let mut expired = call(1);
     expired.origin = Origin::Expired;
     let mut late = call(1);
@@ -74,9 +84,8 @@ async fn l08_a_late_settle_corrects_the_day_of_its_call() {
     assert_eq!(store.posted_sum(leg(1, 1, 0, 0).account, 100).await, Ok(12));
 }
 
-#[tokio::test]
-async fn l08_unbooked_entries_are_kept_apart() {
-    let (_dir, store) = store().await;
+async fn l08_unbooked_entries_are_kept_apart(world: World) {
+    let store = world.open().await;
     let unbooked = Entry { origin: Origin::Unbooked, posted: Vec::new(), ..call(1) };
     store.append(&[call(1), unbooked.clone()]).await.unwrap();
     assert_eq!(store.by_reservation(ReservationId(1)).await.unwrap(), [call(1), unbooked.clone()]);
@@ -84,9 +93,8 @@ async fn l08_unbooked_entries_are_kept_apart() {
     assert_eq!(store.append(&[unbooked]).await.unwrap().repeated, 1);
 }
 
-#[tokio::test]
-async fn b216_ids_compare_byte_for_byte() {
-    let (_dir, store) = store().await;
+async fn b216_ids_compare_byte_for_byte(world: World) {
+    let store = world.open().await;
     let names = ["Key", "key", "kéy", "key ", "ｋｅｙ"];
     for (i, name) in names.iter().enumerate() {
         let mut entry = call(u128::try_from(i).unwrap());
@@ -102,9 +110,8 @@ async fn b216_ids_compare_byte_for_byte() {
     }
 }
 
-#[tokio::test]
-async fn b087_the_sum_of_rows_is_the_total_bit_for_bit() {
-    let (_dir, store) = store().await;
+async fn b087_the_sum_of_rows_is_the_total_bit_for_bit(world: World) {
+    let store = world.open().await;
     let batch: Vec<Entry> = (0..10)
         .map(|i| {
             let body = EntryBody { cost_nano: 100_000_000, ..call(i).body };
@@ -118,9 +125,8 @@ async fn b087_the_sum_of_rows_is_the_total_bit_for_bit() {
     assert_eq!(totals(&store, Side::Tenant).await[0].cost_nano, 1_000_000_001);
 }
 
-#[tokio::test]
-async fn l13_the_largest_amounts_are_kept_and_larger_ones_are_cut() {
-    let (_dir, store) = store().await;
+async fn l13_the_largest_amounts_are_kept_and_larger_ones_are_cut(world: World) {
+    let store = world.open().await;
     let largest = i64::try_from(AMOUNT_MAX).unwrap();
     for (id, amount) in [(1, largest), (2, i64::MAX), (3, i64::MIN)] {
         let mut entry = call(id);
@@ -134,9 +140,8 @@ async fn l13_the_largest_amounts_are_kept_and_larger_ones_are_cut() {
 }
 
 /// Two thousand calls of the largest amount: the sum of the day is beyond an integer, and must not become a real.
-#[tokio::test]
-async fn totals_stay_integers_beyond_the_largest() {
-    let (_dir, store) = store().await;
+async fn totals_stay_integers_beyond_the_largest(world: World) {
+    let store = world.open().await;
     for part in 0..4_u128 {
         let batch: Vec<Entry> = (0..512)
             .map(|i| {
@@ -152,9 +157,8 @@ async fn totals_stay_integers_beyond_the_largest() {
     assert_eq!((total.entries, total.cost_nano), (2048, i64::MAX));
 }
 
-#[tokio::test]
-async fn a_batch_at_the_bound_is_taken_and_a_longer_one_refused() {
-    let (_dir, store) = store().await;
+async fn a_batch_at_the_bound_is_taken_and_a_longer_one_refused(world: World) {
+    let store = world.open().await;
     let mut batch: Vec<Entry> = (0..u128::try_from(BATCH_MAX).unwrap()).map(call).collect();
     assert_eq!(store.append(&batch).await.unwrap().inserted, u64::try_from(BATCH_MAX).unwrap());
     batch.push(call(0));
@@ -164,9 +168,8 @@ async fn a_batch_at_the_bound_is_taken_and_a_longer_one_refused() {
     assert_eq!(store.append(&[]).await, Ok(Appended::default()));
 }
 
-#[tokio::test]
-async fn pages_tell_every_entry_once_in_order_of_end() {
-    let (_dir, store) = store().await;
+async fn pages_tell_every_entry_once_in_order_of_end(world: World) {
+    let store = world.open().await;
     // Inserted out of order, several of one end.
     let ends = [5, 3, 3, 9, 1, 3, 7, 2];
     let batch: Vec<Entry> =

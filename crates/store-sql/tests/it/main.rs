@@ -1,4 +1,4 @@
-//! Tests of the SQLite store.
+//! Tests of the store, on a file and on a server.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at once")]
 
@@ -10,5 +10,6 @@ mod journal;
 mod make;
 mod objects;
 mod order;
+mod server;
 mod sums;
 mod together;

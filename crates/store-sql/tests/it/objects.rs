@@ -5,7 +5,15 @@ use tollbook_store::{
     StoreErrorKind,
 };
 
-use crate::make::store;
+use crate::make::{World, both};
+
+both!(
+    an_object_and_its_change_are_written_together,
+    a_write_on_what_has_changed_since_writes_nothing,
+    a_version_never_comes_back,
+    one_edit_that_is_refused_leaves_none_of_them,
+    changes_are_read_in_pages_and_by_tenant,
+);
 
 fn tenant(id: &str) -> ObjectName {
     ObjectName { kind: ObjectKind::Tenant, tenant: id.to_owned(), project: String::new(), id: String::new() }
@@ -19,9 +27,8 @@ fn delete(name: ObjectName) -> Edit {
     Edit { name, document: None }
 }
 
-#[tokio::test]
-async fn an_object_and_its_change_are_written_together() {
-    let (_dir, store) = store().await;
+async fn an_object_and_its_change_are_written_together(world: World) {
+    let store = world.open().await;
     let edits = [put(tenant("acme"), "1"), put(tenant("Acme"), "2"), put(tenant("a:{b}é"), "3")];
     assert_eq!(store.write(0, "ann", &edits).await, Ok(Some(3)));
     let kept = store.objects().await.unwrap();
@@ -36,18 +43,16 @@ async fn an_object_and_its_change_are_written_together() {
     assert!(feed.iter().all(|change| change.who == "ann" && change.before.is_none()));
 }
 
-#[tokio::test]
-async fn a_write_on_what_has_changed_since_writes_nothing() {
-    let (_dir, store) = store().await;
+async fn a_write_on_what_has_changed_since_writes_nothing(world: World) {
+    let store = world.open().await;
     store.write(0, "ann", &[put(tenant("acme"), "1")]).await.unwrap();
     assert_eq!(store.write(0, "bob", &[put(tenant("acme"), "2")]).await, Ok(None));
     let kept = store.objects().await.unwrap();
     assert_eq!((kept.revision, kept.objects[0].document.as_str()), (1, "1"));
 }
 
-#[tokio::test]
-async fn a_version_never_comes_back() {
-    let (_dir, store) = store().await;
+async fn a_version_never_comes_back(world: World) {
+    let store = world.open().await;
     store.write(0, "ann", &[put(tenant("acme"), "1")]).await.unwrap();
     store.write(1, "ann", &[delete(tenant("acme"))]).await.unwrap();
     assert!(store.objects().await.unwrap().objects.is_empty());
@@ -58,9 +63,8 @@ async fn a_version_never_comes_back() {
     assert_eq!(told, [(3, None, Some("1")), (2, Some("1"), None), (1, None, Some("1"))]);
 }
 
-#[tokio::test]
-async fn one_edit_that_is_refused_leaves_none_of_them() {
-    let (_dir, store) = store().await;
+async fn one_edit_that_is_refused_leaves_none_of_them(world: World) {
+    let store = world.open().await;
     let edits = [put(tenant("acme"), "1"), delete(tenant("nobody"))];
     let error = store.write(0, "ann", &edits).await.unwrap_err();
     assert!(matches!(error.kind, StoreErrorKind::Refused(_)) && error.applied == Applied::No, "{error}");
@@ -71,9 +75,8 @@ async fn one_edit_that_is_refused_leaves_none_of_them() {
     assert_eq!(store.write(0, "ann", &[put(tenant("acme"), &longest)]).await, Ok(Some(1)));
 }
 
-#[tokio::test]
-async fn changes_are_read_in_pages_and_by_tenant() {
-    let (_dir, store) = store().await;
+async fn changes_are_read_in_pages_and_by_tenant(world: World) {
+    let store = world.open().await;
     let many: Vec<_> =
         (0..CHANGES_MAX + 5).map(|n| put(tenant(if n % 2 == 0 { "even" } else { "odd" }), "1")).collect();
     store.write(0, "ann", &many).await.unwrap();

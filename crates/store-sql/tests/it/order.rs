@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tollbook_ledger::ReservationId;
 use tollbook_store::{Entry, Journal, Name, Origin, PostedSum, Side, Total};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
 use crate::make::{at, call, leg, store, totals};
 
@@ -34,7 +34,7 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
 /// Everything a reader can see.
 type Seen = (Vec<Total>, Vec<Total>, Vec<PostedSum>, Vec<Vec<Entry>>);
 
-async fn seen(store: &SqliteStore) -> Seen {
+async fn seen(store: &SqlStore) -> Seen {
     let mut entries = Vec::new();
     for id in 0..6 {
         entries.push(store.by_reservation(ReservationId(id)).await.unwrap());

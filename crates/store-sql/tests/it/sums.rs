@@ -4,9 +4,20 @@ use tollbook_store::{
     Day, DayRange, Entry, Journal, Name, Origin, Side, Span, StoreErrorKind, TotalsQuery, UsageQuery,
     UsageSum,
 };
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
-use crate::make::{DAY_0, at, call, leg, store};
+use crate::make::{DAY_0, World, at, both, call, leg};
+
+both!(
+    l16_a_subjects_usage_is_summed_by_each_part_of_its_name,
+    l16_usage_counts_for_the_time_of_admission,
+    l16_usage_sums_every_part_and_leaves_out_what_is_unbooked,
+    l16_calls_that_posted_to_the_account_are_left_out,
+    l16_users_are_told_in_pages_once_each,
+    usage_of_everybody_is_refused,
+    quotas_are_rebuilt_from_what_was_posted,
+    totals_are_by_day_side_tenant_pool_and_model,
+);
 
 fn of(tenant: &str) -> UsageQuery {
     let all = Name::default;
@@ -24,13 +35,12 @@ fn of(tenant: &str) -> UsageQuery {
     }
 }
 
-async fn requests(store: &SqliteStore, query: &UsageQuery) -> i64 {
+async fn requests(store: &SqlStore, query: &UsageQuery) -> i64 {
     store.usage_sum(query).await.unwrap().requests
 }
 
-#[tokio::test]
-async fn l16_a_subjects_usage_is_summed_by_each_part_of_its_name() {
-    let (_dir, store) = store().await;
+async fn l16_a_subjects_usage_is_summed_by_each_part_of_its_name(world: World) {
+    let store = world.open().await;
     let mut batch: Vec<Entry> = (0..6).map(call).collect();
     batch[1].body.project = Name::from("chat");
     batch[2].body.key = Name::from("key-2");
@@ -50,9 +60,8 @@ async fn l16_a_subjects_usage_is_summed_by_each_part_of_its_name() {
     assert_eq!(requests(&store, &UsageQuery { pool: name("azure"), ..all }).await, 0);
 }
 
-#[tokio::test]
-async fn l16_usage_counts_for_the_time_of_admission() {
-    let (_dir, store) = store().await;
+async fn l16_usage_counts_for_the_time_of_admission(world: World) {
+    let store = world.open().await;
     store.append(&[Entry { admitted_at: at(0, 10), ended_at: at(0, 90), ..call(1) }]).await.unwrap();
     let sum = |from, to| UsageQuery { admitted: Span { from: at(0, from), to: at(0, to) }, ..of("acme") };
     assert_eq!(requests(&store, &sum(10, 11)).await, 1);
@@ -60,9 +69,8 @@ async fn l16_usage_counts_for_the_time_of_admission() {
     assert_eq!(requests(&store, &sum(11, 100)).await, 0);
 }
 
-#[tokio::test]
-async fn l16_usage_sums_every_part_and_leaves_out_what_is_unbooked() {
-    let (_dir, store) = store().await;
+async fn l16_usage_sums_every_part_and_leaves_out_what_is_unbooked(world: World) {
+    let store = world.open().await;
     let mut pool = call(5);
     pool.body.side = Side::Pool;
     let unbooked = Entry { origin: Origin::Unbooked, ..call(4) };
@@ -76,9 +84,8 @@ async fn l16_usage_sums_every_part_and_leaves_out_what_is_unbooked() {
 }
 
 /// Calls that posted to the account are in its balance already; only the others are its opening.
-#[tokio::test]
-async fn l16_calls_that_posted_to_the_account_are_left_out() {
-    let (_dir, store) = store().await;
+async fn l16_calls_that_posted_to_the_account_are_left_out(world: World) {
+    let store = world.open().await;
     let mut batch: Vec<Entry> = (0..4).map(call).collect();
     batch[1].posted = vec![leg(1, 2, 100, 15), leg(1, 1, 100, 1)];
     batch[2].posted = vec![leg(1, 2, 100, 15)];
@@ -100,9 +107,8 @@ async fn l16_calls_that_posted_to_the_account_are_left_out() {
     assert_eq!(requests(&store, &of("acme")).await, 5);
 }
 
-#[tokio::test]
-async fn l16_users_are_told_in_pages_once_each() {
-    let (_dir, store) = store().await;
+async fn l16_users_are_told_in_pages_once_each(world: World) {
+    let store = world.open().await;
     let batch: Vec<Entry> = (0..)
         .zip(["u3", "u1", "", "u2", "u1", "U1"])
         .map(|(id, user)| {
@@ -128,16 +134,14 @@ async fn l16_users_are_told_in_pages_once_each() {
     assert!(store.users("acme", Span { from: 0, to: 1 }, "", 9).await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn usage_of_everybody_is_refused() {
-    let (_dir, store) = store().await;
+async fn usage_of_everybody_is_refused(world: World) {
+    let store = world.open().await;
     let error = store.usage_sum(&of("")).await.unwrap_err();
     assert!(matches!(error.kind, StoreErrorKind::Refused(_)));
 }
 
-#[tokio::test]
-async fn quotas_are_rebuilt_from_what_was_posted() {
-    let (_dir, store) = store().await;
+async fn quotas_are_rebuilt_from_what_was_posted(world: World) {
+    let store = world.open().await;
     let mut batch: Vec<Entry> = (0..4).map(call).collect();
     batch[0].posted = vec![leg(u64::MAX, 1, 0, 5), leg(2, 9, 200, 7)];
     batch[1].posted = vec![leg(u64::MAX, 1, 0, 6), leg(2, 9, 100, 1)];
@@ -158,9 +162,8 @@ async fn quotas_are_rebuilt_from_what_was_posted() {
     }
 }
 
-#[tokio::test]
-async fn totals_are_by_day_side_tenant_pool_and_model() {
-    let (_dir, store) = store().await;
+async fn totals_are_by_day_side_tenant_pool_and_model(world: World) {
+    let store = world.open().await;
     let mut batch: Vec<Entry> = (0..6).map(call).collect();
     batch[1].admitted_at = at(1, 0);
     batch[2].body.tenant = Name::from("other");

@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection};
 use tollbook_store::{Applied, Entry, Journal, LimitHistory, Side, StoreErrorKind};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
-use crate::make::{call, store, totals};
+use crate::make::{World, both, call, totals};
+
+both!(
+    b220_parallel_writers_and_readers_meet_no_lock_and_lose_no_row,
+    two_processes_that_append_the_same_entries_count_them_once,
+    many_processes_may_make_the_store_at_once,
+    b220_a_writer_waits_for_the_lock_of_another_process,
+    b220_a_lock_that_stays_is_busy_and_nothing_was_applied,
+);
 
 /// Two stores over one file stand for two processes: each has its own connections.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b220_parallel_writers_and_readers_meet_no_lock_and_lose_no_row() {
-    let (dir, one) = store().await;
-    let two = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
+async fn b220_parallel_writers_and_readers_meet_no_lock_and_lose_no_row(world: World) {
+    let one = world.open().await;
+    let two = world.open().await;
     let mut tasks = Vec::new();
     for writer in 0..32_u128 {
         let store = if writer % 2 == 0 { one.clone() } else { two.clone() };
@@ -35,11 +40,10 @@ async fn b220_parallel_writers_and_readers_meet_no_lock_and_lose_no_row() {
 }
 
 /// Two drains of one stream: every entry is offered twice, at the same time, and counted once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_that_append_the_same_entries_count_them_once() {
-    let (dir, one) = store().await;
-    let two = SqliteStore::open(&dir.path().join("store.db")).await.unwrap();
-    let append = async |store: SqliteStore| {
+async fn two_processes_that_append_the_same_entries_count_them_once(world: World) {
+    let one = world.open().await;
+    let two = world.open().await;
+    let append = async |store: SqlStore| {
         let mut inserted = 0;
         for part in 0..20_u128 {
             let batch: Vec<Entry> = (0..10).map(|i| call(part * 10 + i)).collect();
@@ -52,15 +56,12 @@ async fn two_processes_that_append_the_same_entries_count_them_once() {
     assert_eq!(totals(&one, Side::Tenant).await[0].entries, 200);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_processes_may_make_the_file_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store.db");
+async fn many_processes_may_make_the_store_at_once(world: World) {
     let tasks: Vec<_> = (0..8_u128)
         .map(|i| {
-            let path = path.clone();
+            let place = world.place();
             tokio::spawn(async move {
-                let store = SqliteStore::open(&path).await.unwrap();
+                let store = SqlStore::open(place).await.unwrap();
                 store.append(&[call(i)]).await.unwrap();
             })
         })
@@ -68,16 +69,14 @@ async fn many_processes_may_make_the_file_at_once() {
     for task in tasks {
         task.await.unwrap();
     }
-    let store = SqliteStore::open(&path).await.unwrap();
+    let store = world.open().await;
     assert_eq!(totals(&store, Side::Tenant).await[0].entries, 8);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b220_a_writer_waits_for_the_lock_of_another_process() {
-    let (dir, store) = store().await;
-    let options = SqliteConnectOptions::new().filename(dir.path().join("store.db"));
-    let mut other = options.connect().await.unwrap();
-    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+async fn b220_a_writer_waits_for_the_lock_of_another_process(world: World) {
+    let store = world.open().await;
+    let mut other = world.other().await;
+    other.take_turn().await;
     let waiting = tokio::spawn({
         let store = store.clone();
         async move { store.append(&[call(1)]).await }
@@ -91,21 +90,19 @@ async fn b220_a_writer_waits_for_the_lock_of_another_process() {
     })
     .await
     .unwrap_err();
-    sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
+    other.say("COMMIT").await;
     assert_eq!(waiting.await.unwrap().unwrap().inserted, 1);
-    other.close().await.unwrap();
+    other.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b220_a_lock_that_stays_is_busy_and_nothing_was_applied() {
-    let (dir, store) = store().await;
-    let options = SqliteConnectOptions::new().filename(dir.path().join("store.db"));
-    let mut other = options.connect().await.unwrap();
-    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+async fn b220_a_lock_that_stays_is_busy_and_nothing_was_applied(world: World) {
+    let store = world.open().await;
+    let mut other = world.other().await;
+    other.take_turn().await;
     let error = store.append(&[call(1)]).await.unwrap_err();
     assert_eq!((error.kind.clone(), error.applied), (StoreErrorKind::Busy, Applied::No));
     assert!(error.is_transient());
-    sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
-    other.close().await.unwrap();
+    other.say("COMMIT").await;
+    other.close().await;
     assert_eq!(store.append(&[call(1)]).await.unwrap().inserted, 1);
 }

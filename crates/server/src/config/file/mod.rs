@@ -10,7 +10,7 @@ mod people;
 mod traces;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,9 +49,15 @@ pub struct File {
     /// Folder for the book's log, the journal and the spool. Relative to this file.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
-    /// The journal's file, `journal.sqlite` in `data_dir` if none is named. Gateways that share a book share it too.
+    /// Where the journal and the operators' objects are: an SQLite file, `journal.sqlite` in `data_dir` if none is named, or
+    /// `mysql://user:password@host:port/database` of MySQL 8 or MariaDB 10.6 and newer (`mariadb://` is the same). The URL
+    /// may say `?ssl-mode=VERIFY_IDENTITY`, `ssl-ca`, `ssl-cert`, `ssl-key` and `socket`. Gateways that share a book share
+    /// it too; in a file, they run on one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub journal: Option<PathBuf>,
+    pub journal: Option<String>,
+    /// File that holds the password of `journal`, if that is a URL without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal_password_file: Option<PathBuf>,
     /// Where the book is kept.
     #[serde(default)]
     pub engine: Engine,
@@ -106,11 +112,6 @@ fn default_listen() -> String {
 
 pub(super) fn default_data_dir() -> PathBuf {
     PathBuf::from("./tollbook-data")
-}
-
-/// Where the journal is, given what a file says of it.
-pub(super) fn journal_in(folder: &Path, data_dir: &Path, journal: Option<&Path>) -> PathBuf {
-    journal.map_or_else(|| folder.join(data_dir).join("journal.sqlite"), |journal| folder.join(journal))
 }
 
 /// The operator's listener: `explain`, `inspect` and the accounts.

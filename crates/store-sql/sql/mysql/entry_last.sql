@@ -1,0 +1,1 @@
+SELECT COALESCE(MAX(place), 0) AS place FROM entry

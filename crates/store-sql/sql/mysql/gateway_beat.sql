@@ -1,0 +1,2 @@
+INSERT INTO gateway (id, seen_at) VALUES (?1, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED))
+ON DUPLICATE KEY UPDATE seen_at = VALUES(seen_at)

@@ -1,0 +1,1 @@
+DELETE FROM shard_lease WHERE shard = ?1

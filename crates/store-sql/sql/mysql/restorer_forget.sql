@@ -1,0 +1,1 @@
+DELETE FROM restorer WHERE shard = ?1 AND epoch < ?2

@@ -1,0 +1,1 @@
+SELECT ended_at FROM shard_end WHERE shard = ?1

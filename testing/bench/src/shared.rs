@@ -5,19 +5,23 @@
 //! 61 × 1 s as ours. Ours keeps requests, llm_tokens, daily llm_tokens and daily cost at each level, learns, remembers ends
 //! for repeats, and writes the journal's entry; all of that is in the figure.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod growth;
+mod near;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::try_join_all;
-use tollbook_engine::{Cursor, Engine, ReserveCall, Shard, Verdict};
+use tollbook_engine::{Cursor, Engine, Shard, Verdict};
 use tollbook_engine_redis::{Link, Options, RedisEngine, Script};
 use tollbook_ledger::{Measure, Met, ReservationId, SECOND, Shape};
 use tollbook_redis_world::{Plan as Start, Server};
 
 use crate::book::{self, Calls, Plan};
 use crate::process::cpu_nanos_of;
-use crate::report::{Must, Row};
+use crate::report::{Must, Row, median};
+
+pub use growth::rows as growth_rows;
 
 /// Calls under way at a time: as many as share one round trip of the connection.
 const TOGETHER: usize = 16;
@@ -59,7 +63,8 @@ return 1";
 
 pub async fn rows(plan: Plan) -> Result<Vec<Row>> {
     let (mut one, mut three, mut wide, mut planned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut by_forecast = Vec::new();
+    let (mut by_forecast, mut looked, mut denied) = (Vec::new(), Vec::new(), Vec::new());
+    let mut flushes = Vec::new();
     for _ in 0..plan.rounds {
         let plain = paper(plan.round, 7, 10).await?;
         wide.push((plain, paper(plan.round, 61, 1).await?));
@@ -69,161 +74,22 @@ pub async fn rows(plan: Plan) -> Result<Vec<Row>> {
         three.push((plain, held));
         planned.push((plain, forecast));
         by_forecast.push((held, forecast));
+        looked.push((held, near::admitted(plan.round).await?));
+        denied.push((held, near::denied(plan.round).await?));
+        flushes.push(near::progress(plan.round).await?);
     }
     let row = |what, rounds: &[(f64, f64)], must| Row::compared(what, "µs", rounds, must);
+    let near = Some(Must::RatioAtMost(4.0));
     Ok(vec![
         row("Redis CPU per call, the paper's layout with 61 × 1 s", &wide, None),
         row("Redis CPU per call, one level", &one, Some(Must::RatioAtMost(0.6))),
         row("Redis CPU per call, three levels", &three, Some(Must::RatioAtMost(1.25))),
         row("Redis CPU per call, three levels, forecast", &planned, None),
         row("the same, against held", &by_forecast, Some(Must::RatioAtMost(1.5))),
+        row("near the limit and admitted, against held", &looked, near),
+        row("near the limit and denied, against held", &denied, near),
+        Row::single("a progress of three levels, 30 seconds each", "µs", median(flushes), None),
     ])
-}
-
-/// What the cost of a call must not depend on.
-pub async fn growth_rows(plan: Plan) -> Result<Vec<Row>> {
-    let mut rows = spread(plan).await?;
-    rows.extend(growth(plan).await?);
-    Ok(rows)
-}
-
-/// One hot key, and ten thousand keys in turn: CPU, latency, what one core of the server does, and what it found slow.
-async fn spread(plan: Plan) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for (keys, what) in [(1, "one hot key"), (MANY_KEYS, "10,000 keys")] {
-        let world = World::start(keys, 3, false).await?;
-        while world.next.load(Ordering::Relaxed) <= u64::try_from(2 * keys)? {
-            world.pairs(plan.round / 4).await?;
-        }
-        let mut seen = world.pairs(plan.round).await?;
-        seen.verbs.sort_unstable();
-        let at = |part: usize| seen.verbs.get(seen.verbs.len() * part / 1_000).copied().unwrap_or_default();
-        let slow = world.server.ask(&["SLOWLOG", "LEN"]).int().context("the length of the slow log")?;
-        let name = |of: &str| format!("{what}, three levels: {of}");
-        rows.push(Row::single(&name("Redis CPU per call"), "µs", seen.micros, None));
-        rows.push(Row::single(&name("calls per second of a Redis core"), "1/s", 1e6 / seen.micros, None));
-        rows.push(Row::single(&name("a verb, 16 under way, p50"), "µs", at(500).as_micros() as f64, None));
-        rows.push(Row::single(&name("a verb, 16 under way, p99"), "µs", at(990).as_micros() as f64, None));
-        rows.push(Row::single(&name("in the slow log"), "", slow as f64, Some(Must::ValueAtMost(0.0))));
-    }
-    Ok(rows)
-}
-
-/// CPU with many calls in flight, and after many that are past, against the same server with few.
-async fn growth(plan: Plan) -> Result<Vec<Row>> {
-    let world = World::start(TOGETHER, 3, false).await?;
-    world.hold(IN_FLIGHT.0, 0).await?;
-    world.pairs(plan.round).await?;
-    let few = world.pairs(plan.round).await?.micros;
-    world.hold(IN_FLIGHT.1, 1 << 64).await?;
-    let many = world.pairs(plan.round).await?.micros;
-    let world = World::start(TOGETHER, 3, false).await?;
-    world.pairs(plan.round).await?;
-    let first = world.pairs(plan.round).await?.micros;
-    let mut past = 0;
-    while past < PAST {
-        past += world.pairs(plan.round).await?.verbs.len() / 2;
-        world.server.ask(&[
-            "EVAL",
-            "for s = 0, 255 do redis.call('DEL', 'tb:{' .. s .. '}:j') end return redis.status_reply('OK')",
-            "0",
-        ]);
-    }
-    let last = world.pairs(plan.round).await?.micros;
-    let flat = Some(Must::RatioAtMost(1.25));
-    Ok(vec![
-        Row::compared("Redis CPU per call, 10 → 10,000 in flight", "µs", &[(few, many)], flat),
-        Row::compared(&format!("Redis CPU per call, after {past} past calls"), "µs", &[(first, last)], flat),
-    ])
-}
-
-/// Keys that have their turn, calls in flight, and past calls.
-const MANY_KEYS: usize = 10_000;
-const IN_FLIGHT: (usize, usize) = (10, 10_000);
-const PAST: usize = 100_000;
-
-/// A server with the shared book, and calls on so many keys.
-struct World {
-    server: Server,
-    engine: RedisEngine,
-    callers: Vec<Calls>,
-    /// Of the next reservation.
-    next: AtomicU64,
-}
-
-struct Seen {
-    /// Of the server, per pair.
-    micros: f64,
-    /// How long each verb took.
-    verbs: Vec<Duration>,
-}
-
-impl World {
-    async fn start(keys: usize, levels: usize, planned: bool) -> Result<Self> {
-        let server = Start::redis().start();
-        let engine = RedisEngine::new(connected(&server).await?, "tb");
-        let now = engine.journal_read(Shard(0), Cursor::default(), 1).await?.now;
-        let some = book::callers(now, 256, |_| {});
-        let of = |number: usize| -> Result<Calls> {
-            let calls = some.get(number.checked_rem(some.len()).unwrap_or(0)).context("a caller")?;
-            let (mut reserve, mut settle) = at_levels(calls.clone(), levels, planned);
-            let shard = Shard(u8::try_from(number % 256)?);
-            (reserve.shard, settle.claim.shard) = (shard, shard);
-            // Its own subjects, beyond those of the others.
-            let own = u64::try_from(number)? << 32;
-            for leg in &mut reserve.reserve.legs {
-                leg.account.subject.0 |= own;
-            }
-            settle.accounts = reserve.reserve.legs.iter().map(|leg| leg.account).collect();
-            Ok((reserve, settle))
-        };
-        let callers: Result<Vec<Calls>> = (0..keys).map(of).collect();
-        Ok(Self { server, engine, callers: callers?, next: AtomicU64::new(1) })
-    }
-
-    async fn reserve(&self, call: &ReserveCall) -> Result<()> {
-        match self.engine.reserve(call).await?.value {
-            Verdict::Admit(_) => Ok(()),
-            other => bail!("not admitted: {other:?}"),
-        }
-    }
-
-    /// So many calls that do not end.
-    async fn hold(&self, count: usize, ids: u128) -> Result<()> {
-        for id in 0..count {
-            let (mut reserve, _) = self.callers.get(id % self.callers.len()).context("a caller")?.clone();
-            reserve.reserve.id = ReservationId(u128::MAX - ids - u128::try_from(id)?);
-            self.reserve(&reserve).await?;
-        }
-        Ok(())
-    }
-
-    async fn pair(&self) -> Result<[Duration; 2]> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let at = usize::try_from(id)? % self.callers.len();
-        let (mut reserve, mut settle) = self.callers.get(at).context("a caller")?.clone();
-        reserve.reserve.id = ReservationId(u128::from(id));
-        settle.claim.id = ReservationId(u128::from(id));
-        let began = Instant::now();
-        self.reserve(&reserve).await?;
-        let reserved = began.elapsed();
-        let before = self.engine.settle(&settle).await?.value.before;
-        ensure!(before == Met::Held, "not settled: {before:?}");
-        Ok([reserved, began.elapsed().saturating_sub(reserved)])
-    }
-
-    /// Pairs for a time.
-    async fn pairs(&self, time: Duration) -> Result<Seen> {
-        let pid = self.server.pid().context("the server runs")?;
-        let (begun, started, mut verbs) = (cpu_nanos_of(pid)?, Instant::now(), Vec::new());
-        while started.elapsed() < time {
-            for both in try_join_all((0..TOGETHER).map(|_| self.pair())).await? {
-                verbs.extend(both);
-            }
-        }
-        let used = cpu_nanos_of(pid)?.saturating_sub(begun);
-        Ok(Seen { micros: used as f64 / 1e3 / (verbs.len() / 2) as f64, verbs })
-    }
 }
 
 async fn connected(server: &Server) -> Result<Link> {
@@ -301,26 +167,35 @@ async fn paper(time: Duration, buckets: u64, width: u64) -> Result<f64> {
 /// Requests, llm_tokens, daily llm_tokens and daily cost at so many levels; a call has one estimator, that of its key and
 /// model.
 async fn ours(time: Duration, levels: usize, planned: bool) -> Result<f64> {
+    let (server, engine) = started().await?;
+    let callers = callers(&engine, levels, planned).await?;
+    let (engine, callers) = (&engine, &callers);
+    per_pair(&server, time, |caller, id| async move { pair(engine, callers.get(caller), id).await }).await
+}
+
+async fn started() -> Result<(Server, RedisEngine)> {
     let server = Start::redis().start();
     let engine = RedisEngine::new(connected(&server).await?, "tb");
+    Ok((server, engine))
+}
+
+async fn callers(engine: &RedisEngine, levels: usize, planned: bool) -> Result<Vec<Calls>> {
     let now = engine.journal_read(Shard(0), Cursor::default(), 1).await?.now;
-    let callers: Vec<Calls> =
-        book::callers(now, 256, |_| {}).into_iter().map(|calls| at_levels(calls, levels, planned)).collect();
-    let (engine, callers) = (&engine, &callers);
-    per_pair(&server, time, |caller, id| async move {
-        let (reserve, settle) = callers.get(caller).context("a caller")?;
-        let (mut reserve, mut settle) = (reserve.clone(), settle.clone());
-        reserve.reserve.id = ReservationId(id);
-        settle.claim.id = ReservationId(id);
-        match engine.reserve(&reserve).await?.value {
-            Verdict::Admit(_) => {}
-            other => bail!("not admitted: {other:?}"),
-        }
-        let before = engine.settle(&settle).await?.value.before;
-        ensure!(before == Met::Held, "not settled: {before:?}");
-        Ok(())
-    })
-    .await
+    Ok(book::callers(now, 256, |_| {}).into_iter().map(|calls| at_levels(calls, levels, planned)).collect())
+}
+
+/// One call from its reserve to its settle.
+async fn pair(engine: &RedisEngine, calls: Option<&Calls>, id: u128) -> Result<()> {
+    let (mut reserve, mut settle) = calls.context("a caller")?.clone();
+    reserve.reserve.id = ReservationId(id);
+    settle.claim.id = ReservationId(id);
+    match engine.reserve(&reserve).await?.value {
+        Verdict::Admit(_) => {}
+        other => bail!("not admitted: {other:?}"),
+    }
+    let before = engine.settle(&settle).await?.value.before;
+    ensure!(before == Met::Held, "not settled: {before:?}");
+    Ok(())
 }
 
 /// The call with one more leg for each level, at as many levels as wanted.

@@ -88,6 +88,11 @@ local function div(a, b) return (a - fmod(a, b)) / b end
 
 -- ⌊a × b / c⌋ and whether something is left, exact for a < 2^53 and b ≤ c < 2^37.
 local function muldiv(a, b, c)
+  local product = a * b
+  if product <= AMOUNT_MAX then
+    local left = product % c
+    return (product - left) / c, left > 0
+  end
   local quotient, rest = div(a, c) * b, fmod(a, c)
   local high, middle, low = floor(rest / 2 ^ 30), floor(rest / 2 ^ 15) % 2 ^ 15, rest % 2 ^ 15
   local part, left = 0, 0

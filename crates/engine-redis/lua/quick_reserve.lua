@@ -145,7 +145,8 @@ repeat
       reply[said + 1], reply[said + 2] = 0, held
       row = quick_pack('<c12ddddd', had, live + 1, version + 1, mean, steady, held)
     else
-      -- A forecast: room is clear where all that lies behind and ahead would fit into one window with the call.
+      -- A forecast: room is clear where all that lies behind and ahead would fit into one window with the call. Where it
+      -- would not, every window to come is looked at.
       local rare = #row > RATE_BYTES and row:sub(RATE_BYTES + 1) or ''
       if #row ~= RATE_BYTES + #rare or rare ~= '' and #rare ~= RARE_BYTES then
         odd = true
@@ -153,7 +154,8 @@ repeat
       end
       local had, live, version, mean, used, none, newest, past, ahead, far = quick_unpack(RATE_ROW, row)
       local second, left, text = (now - now % SECOND) / SECOND, SECOND - now % SECOND, nil
-      if newest > 0 and second >= newest and had == shape and past + ahead + amount <= least - (least * 10 - least * 10 % 1024) / 1024
+      local most = least - (least * 10 - least * 10 % 1024) / 1024
+      if newest > 0 and second >= newest and had == shape and amount <= most
         and (live + version + mean + used + none + newest + past + ahead + far) % 1 == 0 then
         if not seconds_at then with_seconds() end
         text, past, ahead = seconds_at(name, x, newest, past, ahead, second)
@@ -182,14 +184,37 @@ repeat
         end
         landed[1] = landed[1] + input
       end
-      local there = read_seconds(text, cells, second, last + 1)
-      for index = 1, last + 1 do there[index] = there[index] + landed[index] end
-      past, ahead = past + landed[1], ahead + before + input - landed[1]
       if second + last > far then far = second + last end
-      text = write_seconds(text, cells, second, last + 1, quick_pack('<' .. repeated_text('d', last + 1), unpack(there, 1, last + 1)))
-      -- The fullest of the windows that end with each second to come, and the last second that holds something.
       local stop = far - second < REACH and far - second or REACH - 1
       local leaves, lands = read_seconds(text, cells, second - x, stop + 2), read_seconds(text, cells, second + 1, stop + 1)
+      if past + ahead + amount > most then
+        -- With all of the call that has landed by the end of each window, as if nothing of it left one.
+        local sum, added = past - leaves[1], 0
+        for step = 1, stop + 1 do
+          local oldest = leaves[step]
+          added = added + (landed[step] or 0)
+          if oldest > 0 and y == 0 and left < SECOND then
+            local product, kept = oldest * left, oldest - (sum + oldest - (sum + oldest) % FORGOTTEN) / FORGOTTEN
+            if product > AMOUNT_MAX then odd = true end
+            oldest = (product - product % SECOND) / SECOND
+            if product % SECOND > 0 then oldest = oldest + 1 end
+            if kept > oldest then oldest = kept end
+          end
+          if sum + oldest + added > most then
+            odd = true
+            break
+          end
+          sum = sum + lands[step] - leaves[step + 1]
+        end
+        if odd then break end
+      end
+      local there = read_seconds(text, cells, second, last + 1)
+      for index = 1, last + 1 do there[index] = there[index] + landed[index] end
+      for index = 1, last do lands[index] = there[index + 1] end
+      for index = x + 1, stop + 2 do leaves[index] = there[index - x] or leaves[index] end
+      past, ahead = past + landed[1], ahead + before + input - landed[1]
+      text = write_seconds(text, cells, second, last + 1, quick_pack('<' .. repeated_text('d', last + 1), unpack(there, 1, last + 1)))
+      -- The fullest of the windows that end with each second to come, and the last second that holds something.
       local sum, fullest, current = past - leaves[1], 0, nil
       for step = 1, stop + 1 do
         local oldest, existing = leaves[step], sum

@@ -106,25 +106,20 @@ function with_track()
     return flow
   end
 
-  -- Output that has landed by the end of a second so many ahead.
-  local function landed(flow, step)
-    if step < 0 or flow.last < 0 then return 0 end
-    return flow.by[min(step, flow.last)]
-  end
-
   -- The seconds a decision sees, by their distance from the oldest one inside the window, and the last that holds something.
   local function track_view(account, flow)
     local row = account.row
     local at, _, restart = track_at(row)
-    local oldest, view, last = at - row[P1], {}, -1
+    local oldest, view, last = at - row[P1], { [0] = 0 }, -1
     if restart then
+      for index = 1, row[P1] do view[index] = 0 end
       view[row[P1]], last = row[PAST], row[P1]
     elseif row[PAST] + row[AHEAD] > 0 then
-      for second, amount in pairs(seconds_of(account)) do
-        local index = second - oldest
-        if index >= 0 and index < row[P1] + PLANNED and kept(row, second) then
-          view[index], last = amount, max(last, index)
-        end
+      local track, stop = seconds_of(account), row[NEWEST] + REACH - oldest
+      for index = 0, min(row[P1] + PLANNED - 1, stop) do
+        local amount = track[oldest + index]
+        view[index] = amount or 0
+        if amount then last = index end
       end
     end
     local moved = flow and flow.moved
@@ -138,46 +133,92 @@ function with_track()
     return view, last
   end
 
-  local function inside_of(row, oldest, sum, left)
-    if row[P2] == 1 or oldest == 0 then return oldest end
-    local part = left >= SECOND and oldest or muldiv_up(oldest, left, SECOND)
-    return max(part, oldest - div(sum + oldest, FORGOTTEN))
-  end
-
-  -- The fullest of the windows that end with each second to come, without and with a call, and the first of them; `moved`
-  -- seconds from now. Behind the last second that holds something windows only get emptier.
-  local function fullest_of(account, view, last, moved, flow)
-    local row = account.row
+  -- What a verb sees of an account: its seconds, and what each window to come holds besides the call, by its oldest second;
+  -- as far as it was wanted. A call's is kept with its flow: nothing is written while it is decided.
+  local function sight_of(account, flow)
+    if flow and flow.sight then return flow.sight end
+    local view, last = track_view(account, flow)
+    local row, sum = account.row, 0
     local _, left = track_at(row)
-    local window, strict = row[P1], row[P2]
-    local sum, without, with, current = 0, 0, 0, nil
-    for index = moved + 1, min(moved + window, last) do sum = sum + (view[index] or 0) end
-    local stop = max(0, last - window - moved, flow and flow.last or 0)
-    for step = 0, min(stop, REACH - 1) do
-      local oldest = view[moved + step] or 0
-      local existing, added = sum + inside_of(row, oldest, sum, left), 0
-      if flow then
-        added = landed(flow, step) - landed(flow, step - window - 1)
-        if step < window + strict then added = added + flow.input end
+    for index = 1, min(row[P1], last) do sum = sum + (view[index] or 0) end
+    local sight = { view = view, last = last, left = left, sum = sum, windows = {}, known = -1 }
+    if flow then flow.sight = sight end
+    return sight
+  end
+
+  local function windows_to(sight, row, wanted)
+    local view, left, sum, windows, behind, whole_ = sight.view, sight.left, sight.sum, sight.windows, row[P1] + 1, row[P2] == 1
+    for index = sight.known + 1, wanted do
+      local oldest = view[index] or 0
+      local inside = oldest
+      if oldest > 0 and left < SECOND and not whole_ then
+        local product, held_back = oldest * left, sum + oldest
+        if product <= AMOUNT_MAX then
+          local rest = product % SECOND
+          inside = (product - rest) / SECOND
+          if rest > 0 then inside = inside + 1 end
+        else
+          inside = muldiv_up(oldest, left, SECOND)
+        end
+        held_back = oldest - (held_back - held_back % FORGOTTEN) / FORGOTTEN
+        if held_back > inside then inside = held_back end
       end
-      current = current or existing
-      without, with = max(without, existing), max(with, existing + added)
-      sum = sum + (view[moved + step + window + 1] or 0) - (view[moved + step + 1] or 0)
+      windows[index] = sum + inside
+      sum = sum + (view[index + behind] or 0) - (view[index + 1] or 0)
     end
-    return without, with, current
+    if wanted > sight.known then sight.known, sight.sum = wanted, sum end
+    return windows
   end
 
+  -- What a call adds to the windows that end with each second from its admission.
+  local function added_by(flow, row)
+    if flow.added then return flow.added end
+    local by, last, window, added = flow.by, flow.last, row[P1], {}
+    local leaves = window + row[P2]
+    for step = 0, REACH - 1 do
+      local amount = last >= 0 and by[step < last and step or last] or 0
+      local gone = step - window - 1
+      if gone >= 0 and last >= 0 then amount = amount - by[gone < last and gone or last] end
+      added[step] = step < leaves and amount + flow.input or amount
+    end
+    flow.added = added
+    return added
+  end
+
+  -- The fullest of the windows that end with each second to come, without and with a call, and the first of them. Behind
+  -- the last second that holds something windows only get emptier.
   function track_fullest(account, flow)
-    local view, last = track_view(account, flow)
-    return fullest_of(account, view, last, 0, flow)
+    local row, sight = account.row, sight_of(account, flow)
+    local stop = min(max(0, sight.last - row[P1], flow and flow.last or 0), REACH - 1)
+    local windows, added, without, with = windows_to(sight, row, stop), flow and added_by(flow, row), 0, 0
+    for step = 0, stop do
+      local existing = windows[step]
+      if existing > without then without = existing end
+      if added then existing = existing + added[step] end
+      if existing > with then with = existing end
+    end
+    return without, with, windows[0]
   end
 
-  -- Seconds after which the call fits if nothing else comes.
+  -- Seconds after which the call fits if nothing else comes. The window that was too full last is looked at first: while it
+  -- is, nothing else has to be.
   function track_wait(account, flow, ceiling, spares)
-    local view, last = track_view(account, flow)
-    for moved = 1, PLANNED + account.row[P1] do
-      local _, with = fullest_of(account, view, last, moved, flow)
-      if with <= usable(ceiling, last >= moved and spares) then return moved end
+    local row, sight = account.row, sight_of(account, flow)
+    local last, window, full = sight.last, row[P1], 0
+    local windows, added, busy = windows_to(sight, row, last), added_by(flow, row), usable(ceiling, spares)
+    local plan_stop = max(flow.last, 0)
+    for moved = 1, PLANNED + window do
+      local most, stop = last >= moved and busy or ceiling, last - window - moved
+      if stop < plan_stop then stop = plan_stop end
+      if stop >= REACH then stop = REACH - 1 end
+      local step = full - moved
+      local fits = step < 0 or step > stop or (windows[full] or 0) + added[step] <= most
+      step = 0
+      while fits and step <= stop do
+        if (windows[moved + step] or 0) + added[step] > most then fits, full = false, moved + step end
+        step = step + 1
+      end
+      if fits then return moved end
     end
   end
 

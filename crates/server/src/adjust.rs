@@ -165,7 +165,7 @@ fn of(subject: &Subject, body: &mut EntryBody) {
 }
 
 /// A text in parts that a name has room for.
-fn cut(text: &str) -> Vec<String> {
+pub(crate) fn cut(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for letter in text.chars() {
         match parts.last_mut() {
@@ -176,7 +176,7 @@ fn cut(text: &str) -> Vec<String> {
     parts
 }
 
-fn bad(message: impl Into<String>) -> Refusal {
+pub(crate) fn bad(message: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "bad_question", message)
 }
 
@@ -185,11 +185,11 @@ fn internal(message: &str) -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log")
 }
 
-fn away() -> Refusal {
+pub(crate) fn away() -> Refusal {
     told(&"no answer in time")
 }
 
-fn told(error: &dyn std::fmt::Display) -> Refusal {
+pub(crate) fn told(error: &dyn std::fmt::Display) -> Refusal {
     let message = format!("{error}; whether it was posted is not known: ask again with the same `id`");
     tracing::warn!(message, "an operator's order could not be carried out");
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "away", message)

@@ -178,7 +178,7 @@ fn calls(needed: &OpeningNeeded) -> UsageQuery {
 }
 
 /// An account's measure and meter applied to a sum of usage.
-fn amount(measure: Measure, meter: Meter) -> OpeningAmount {
+pub(crate) fn amount(measure: Measure, meter: Meter) -> OpeningAmount {
     let meter = meter.masked(measure);
     Arc::new(move |sum: &UsageSum| match measure {
         Measure::Requests => unsigned(sum.requests),

@@ -11,7 +11,7 @@ use jiff::civil::{Date, date};
 use tollbook_ledger::units::SECOND;
 use tollbook_store::{
     Day, DayRange, Entry, EntryPlace, Journal, Name, PAGE_MAX, Side, Span, StoreError, Total, TotalsQuery,
-    Usage,
+    Usage, UsageSum,
 };
 
 /// What rows are made by.
@@ -129,6 +129,26 @@ impl Sums {
 
     pub(crate) fn of_total(total: &Total) -> Self {
         Self::of(total.requests, &total.usage, total.cost_nano)
+    }
+
+    /// As the journal tells the sum of a subject's calls; what it has no room for is cut.
+    pub(crate) fn usage_sum(&self) -> UsageSum {
+        let cut =
+            |amount: i128| i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX });
+        let part = |name| cut(self.part(name));
+        let usage = Usage {
+            input: part("input"),
+            cached: part("cached"),
+            cache_write: part("cache_write"),
+            cache_write_1h: part("cache_write_1h"),
+            output: part("output"),
+            reasoning: part("reasoning"),
+            audio_input: part("audio_input"),
+            audio_output: part("audio_output"),
+            image_input: part("image_input"),
+            web_searches: part("web_searches"),
+        };
+        UsageSum { requests: cut(self.requests), usage, cost_nano: cut(self.cost_nano) }
     }
 
     fn of(requests: i64, usage: &Usage, cost_nano: i64) -> Self {

@@ -37,6 +37,7 @@ use tollbook_store::{DOCUMENT_MAX, Journal};
 use crate::adjust;
 use crate::config::file::Role;
 use crate::office::{Counter, Grant};
+use crate::reconcile;
 use routes::{Action, Found, Ids, Reach, Route};
 
 /// Longest body where it carries a client's whole call, or many objects.
@@ -76,6 +77,11 @@ pub(crate) struct Refusal {
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), more: Map::new(), allow: String::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
     }
 
     pub(crate) fn with(mut self, member: &str, value: Value) -> Self {
@@ -259,6 +265,7 @@ impl Admin {
                 answer::inspect(self, &asked.ids.tenant, grant.tenant.is_none()).await.map(Answer::from)
             }
             Action::Adjust => self.adjust(&asked).await.map(Answer::from),
+            Action::Reconcile => self.reconcile(&asked).await.map(Answer::from),
             Action::OpenApi => Ok(openapi::document().into()),
             action => objects::answer(self, action, asked).await,
         }
@@ -271,6 +278,16 @@ impl Admin {
         })?;
         let whose = (asked.ids.tenant.as_str(), asked.grant.who.as_str());
         adjust::post(&self.admission, self.journal.as_ref(), whose, &order).await
+    }
+
+    async fn reconcile(&self, asked: &Asked<'_>) -> Result<Value, Refusal> {
+        let order = serde_json::from_slice(&asked.body);
+        let order = order.map_err(|error| adjust::bad(format!("the body is no order: {error}")))?;
+        let (snapshot, now) = (self.admission.snapshot(), self.admission.now());
+        let (engine, journal, who) =
+            (self.admission.engine().as_ref(), self.journal.as_ref(), &asked.grant.who);
+        let books = reconcile::quotas::Books { catalog: &snapshot.catalog, engine, journal, now, who };
+        reconcile::post::post(&books, &order).await
     }
 
     /// What the key of a request allows.

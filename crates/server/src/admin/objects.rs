@@ -48,9 +48,12 @@ pub(super) async fn answer(admin: &Admin, action: Action, asked: Asked<'_>) -> R
         Action::Changes => desk.changes().await,
         Action::Apply => desk.apply().await,
         Action::Export => Ok(desk.export()),
-        Action::Explain | Action::Accounts | Action::Inspect | Action::Adjust | Action::OpenApi => {
-            Err(nothing())
-        }
+        Action::Explain
+        | Action::Accounts
+        | Action::Inspect
+        | Action::Adjust
+        | Action::Reconcile
+        | Action::OpenApi => Err(nothing()),
     }
 }
 

@@ -180,6 +180,32 @@ fn body(action: Action, generator: &mut SchemaGenerator) -> Option<Value> {
                 "id": {"type": "string", "description": "Makes a repeat harmless"},
             },
         })),
+        Action::Reconcile => Some(json!({
+            "type": "object",
+            "properties": {
+                "rows": {"type": "array", "items": {
+                    "type": "object",
+                    "required": ["day", "model"],
+                    "properties": {
+                        "day": {"type": "string", "format": "date", "description": "A UTC day that is over"},
+                        "tenant": {"type": "string"},
+                        "upstream": {"type": "string"},
+                        "model": {"type": "string", "description": "The upstream's name of it where an upstream is named"},
+                        "requests": {"type": "integer"}, "input": {"type": "integer"},
+                        "cached": {"type": "integer"}, "output": {"type": "integer"},
+                        "cost": {"type": "string", "description": "Decimal"},
+                    },
+                }},
+                "unbooked": {"type": "array", "items": {
+                    "type": "object",
+                    "required": ["reservation", "attempt", "side"],
+                    "properties": {
+                        "reservation": {"type": "string"}, "attempt": {"type": "integer"},
+                        "side": {"type": "string", "enum": ["tenant", "pool"]},
+                    },
+                }},
+            },
+        })),
         Action::Apply => Some(json!({
             "type": "object",
             "properties": {

@@ -37,6 +37,7 @@ fn parameters(action: Action) -> &'static [&'static str] {
         | Action::Adjust
         | Action::Show(_)
         | Action::Export
+        | Action::Reconcile
         | Action::OpenApi => &[],
     }
 }

@@ -21,6 +21,7 @@ pub(crate) enum Action {
     Accounts,
     Inspect,
     Adjust,
+    Reconcile,
     List(ObjectKind),
     Create(ObjectKind),
     Show(ObjectKind),
@@ -114,6 +115,14 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             Role::Admin,
             Reach::All,
             "Post a difference to a quota of the tenant, with a reason",
+        ),
+        route(
+            Method::POST,
+            "/reconcile",
+            Action::Reconcile,
+            Role::Admin,
+            Reach::All,
+            "Post what a provider counted and the journal does not have, or has too much",
         ),
         route(
             Method::GET,

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::args::{Moment, moment};
+use super::args::{Moment, Operators, moment};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 FILE is what a provider counted by day and model, CSV or JSON; - is the standard input. Every amount
 in it is compared with what the journal has of that day, tenant or upstream, and model. A call counts
-for the day it was admitted on, in UTC. Nothing is written, in the journal or in the book.
+for the day it was admitted on, in UTC. Nothing is written without --post.
 
 Known are Tollbook's own columns (date, tenant, pool, model, requests, input, cached, output, cost;
 also the CSV of `tollbook report`), the usage and cost APIs of OpenAI and Anthropic, and the exports
@@ -25,20 +25,29 @@ journal has is a difference, also if the tolerance is large; the days are those 
 --from and --to. The error rate is the sum of all differences of input and output, divided by what
 the provider counted; of cost, where it counted no llm_tokens.
 
+--post asks the running gateway to post the rows that differ, so that the journal says what the
+provider says: one entry per row, and the difference to the running quotas of the tenant or pool. A
+day must be over for an hour. A repeat finds no difference and posts nothing.
+
+--unbooked takes no FILE: it tells calls that ended when the engine no longer knew them, and what of
+them is missing; with --post each of them is posted, once. --from and --to are the days they ended on.
+
 Examples:
   tollbook reconcile usage.csv -c tollbook.yaml --upstream openai
   tollbook reconcile page-1.json page-2.json -c tollbook.yaml --upstream anthropic --json
   tollbook reconcile bill.csv -c tollbook.yaml --upstream azure \\
     --columns 'day=Date,model=Meter,input=Prompt,output=Completion,cost=Cost' --tolerance 2
+  TOLLBOOK_ADMIN_KEY=… tollbook reconcile usage.csv -c tollbook.yaml --upstream openai --post
+  tollbook reconcile --unbooked -c tollbook.yaml --from 7d
 
 Exit codes:
-  0  every amount is within the tolerance
-  1  it failed while running: no journal, an output that cannot be written
+  0  every amount is within the tolerance, no call is unbooked, or what was found is posted
+  1  it failed while running: no journal, an output that cannot be written, a gateway that refuses
   2  the command line, the configuration or a FILE is wrong; its lines are named
-  3  some amounts differ by more")]
+  3  some amounts differ by more, or something of an unbooked call is missing")]
 pub struct Reconcile {
     /// What the provider counted; several files are taken as one
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "unbooked", conflicts_with = "unbooked")]
     pub files: Vec<PathBuf>,
     /// The configuration file, YAML or JSON; its `journal`, else its `data_dir`, says where the journal is
     #[arg(short, long, value_name = "FILE")]
@@ -64,6 +73,14 @@ pub struct Reconcile {
     /// Percent of the provider's amount that may differ
     #[arg(long, value_name = "PERCENT", default_value = "5")]
     pub tolerance: String,
+    /// Ask the running gateway to post what differs
+    #[arg(long)]
+    pub post: bool,
+    /// Tell calls that are in no account and no sum
+    #[arg(long, conflicts_with_all = ["upstream", "tenant", "columns", "models", "csv"])]
+    pub unbooked: bool,
+    #[command(flatten)]
+    pub operators: Operators,
     /// Print what is within the tolerance too
     #[arg(long)]
     pub all: bool,

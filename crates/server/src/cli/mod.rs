@@ -18,6 +18,7 @@ mod keys;
 mod objects;
 mod output;
 mod reconcile;
+mod reconcile_unbooked;
 mod report;
 mod serve;
 mod simulate;

@@ -1,24 +1,27 @@
-//! `tollbook reconcile`: what providers counted beside the journal. The journal is opened to read only.
+//! `tollbook reconcile`: what providers counted beside the journal. The journal is opened to read only; what is posted is
+//! posted by the running gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tollbook_pricing::parse_scaled;
 use tollbook_simulate::trace::quoted;
 use tollbook_store::{Day, DayRange, Journal as _, Name, Side, Total, TotalsQuery};
 
 use super::args::{Moment, Reconcile};
 use super::output::put;
-use super::{Console, Failure, environment, journal};
+use super::{Console, Failure, client, environment, journal, reconcile_unbooked};
 use crate::config;
-use crate::reconcile::{Columns, Found, Line, Ours, Usage, Whose, add, compare, ours, read, renamed};
+use crate::reconcile::{Columns, Found, Key, Line, Ours, Usage, Whose, add, compare, ours, read, renamed};
 use crate::report::day_text;
 use crate::text::{aligned, exact, grouped, money};
 
 /// Decimal places of a tolerance in percent.
 const PLACES: u32 = 3;
+/// What one order to a gateway holds: it is done well within a client's patience.
+const POSTED_AT_ONCE: usize = 100;
 
 /// What all files say together.
 #[derive(Default)]
@@ -30,6 +33,10 @@ struct Read {
 }
 
 pub(super) fn run(args: &Reconcile, console: &mut Console<'_>) -> Result<(), Failure> {
+    if args.unbooked {
+        return reconcile_unbooked::run(args, console);
+    }
+    let poster = Poster::new(args)?;
     let tolerance = parse_scaled(&args.tolerance, PLACES);
     let tolerance = tolerance.map_err(|error| usage(format!("--tolerance {error}: `{}`", args.tolerance)))?;
     let models = models(args)?;
@@ -52,13 +59,68 @@ pub(super) fn run(args: &Reconcile, console: &mut Console<'_>) -> Result<(), Fai
         console.err.write_all(told.as_bytes())?;
         console.err.write_all(summary(days, &found).as_bytes())?;
     }
-    match found.above().count() {
-        0 => Ok(()),
-        above => {
-            let all = found.lines.len();
-            let what = format!("{above} of {all} amounts differ by more than {} %", args.tolerance);
-            Err(Failure::Found(format!("tollbook reconcile: {what}")))
+    let above = found.above().count();
+    if above == 0 {
+        return Ok(());
+    }
+    let what = format!("{above} of {} amounts differ by more than {} %", found.lines.len(), args.tolerance);
+    let Some(poster) = poster else { return Err(Failure::Found(format!("tollbook reconcile: {what}"))) };
+    let (posted, rows) = poster.post("rows", &rows(&found))?;
+    Ok(writeln!(console.err, "{what}; posted {posted} of {rows} rows")?)
+}
+
+/// The rows of which an amount is above the tolerance, with all that the provider tells of them.
+fn rows(found: &Found) -> Vec<Value> {
+    let above: BTreeSet<&Key> = found.above().map(|line| &line.key).collect();
+    let mut rows: BTreeMap<&Key, Map<String, Value>> = BTreeMap::new();
+    for line in found.lines.iter().filter(|line| above.contains(&line.key)) {
+        let row = rows.entry(&line.key).or_insert_with(|| {
+            let key = &line.key;
+            let names = [
+                ("day", day_text(key.day)),
+                ("tenant", key.scope.tenant.clone()),
+                ("upstream", key.scope.upstream.clone()),
+                ("model", key.model.clone()),
+            ];
+            names.into_iter().map(|(name, text)| (name.to_owned(), Value::from(text))).collect()
+        });
+        let counted = counted(line).unwrap_or(0);
+        let amount = match line.measure {
+            "cost" => exact(counted).into(),
+            _ => i64::try_from(counted).unwrap_or(i64::MAX).into(),
+        };
+        row.insert(line.measure.to_owned(), amount);
+    }
+    rows.into_values().map(Value::Object).collect()
+}
+
+/// The running gateway, to post with.
+pub(super) struct Poster<'a> {
+    admin: &'a str,
+    key: String,
+}
+
+impl<'a> Poster<'a> {
+    /// `None` without `--post`.
+    pub(super) fn new(args: &'a Reconcile) -> Result<Option<Self>, Failure> {
+        let with = |key| Self { admin: &args.operators.admin, key };
+        args.post.then(|| client::key(&args.operators).map(with)).transpose()
+    }
+
+    /// How many were posted, and of how many.
+    pub(super) fn post(&self, what: &str, all: &[Value]) -> Result<(usize, usize), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut posted = 0;
+        for some in all.chunks(POSTED_AT_ONCE) {
+            let mut order = Map::new();
+            order.insert(what.to_owned(), some.into());
+            let order = Some(Value::Object(order).to_string());
+            let answer =
+                runtime.block_on(client::ask(self.admin, "/admin/v1/reconcile", &self.key, order))?;
+            let done = answer.get(what).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            posted += done.iter().filter(|one| one.get("posted") == Some(&Value::Bool(true))).count();
         }
+        Ok((posted, all.len()))
     }
 }
 

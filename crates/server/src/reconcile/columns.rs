@@ -15,7 +15,7 @@ use crate::config::Report;
 /// Decimal places of a number with an exponent that are looked at.
 const PLACES_MAX: u32 = 18;
 /// Nano-currency.
-const UNITS: u32 = 9;
+pub(super) const UNITS: u32 = 9;
 /// … of an amount in hundredths.
 const CENTS: u32 = 7;
 const DAY_S: i64 = 86_400;
@@ -310,7 +310,7 @@ impl Columns {
 }
 
 /// An empty field is 0. Cost becomes nano-currency; what is finer is cut.
-fn amount(text: &str, cost_places: Option<u32>) -> Result<u128, DecimalError> {
+pub(super) fn amount(text: &str, cost_places: Option<u32>) -> Result<u128, DecimalError> {
     let Some(places) = cost_places.filter(|_| !text.is_empty()) else {
         return if text.is_empty() { Ok(0) } else { parse_scaled(text, 0).map(u128::from) };
     };
@@ -329,6 +329,12 @@ fn amount(text: &str, cost_places: Option<u32>) -> Result<u128, DecimalError> {
         parse_scaled(text, more).ok().map(|scaled| scaled / 10_u64.saturating_pow(more - places))
     });
     found.map(u128::from).ok_or(DecimalError::TooFine(PLACES_MAX))
+}
+
+/// A UTC day as `2026-03-01`.
+pub(super) fn day(text: &str) -> Option<Day> {
+    let at = instant(text).filter(|_| text.len() == 10 && text.contains('-'))?;
+    u32::try_from(at / DAY_S).ok().map(Day)
 }
 
 /// A date, a time or seconds since 1970, as seconds since 1970; without a zone it is UTC.

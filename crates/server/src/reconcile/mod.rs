@@ -4,7 +4,10 @@
 //! amount is compared only where the files tell it, and a row that one side alone has is a difference.
 
 mod columns;
+pub(crate) mod post;
+pub(crate) mod quotas;
 mod rows;
+pub(crate) mod unbooked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +81,9 @@ pub(crate) fn ours(totals: &[Total], scopes: &BTreeSet<Scope>) -> Ours {
     let mut ours = Ours::new();
     for total in totals {
         let (upstream, there) = total.pool.split_once('/').unwrap_or((&total.pool, &total.model));
-        for (tenant, upstream) in [(&*total.tenant, ""), ("", upstream), (&*total.tenant, upstream)] {
+        // What was posted for an upstream as a whole has no tenant, what was posted for a tenant may have no pool.
+        let names = BTreeSet::from([(&*total.tenant, ""), ("", upstream), (&*total.tenant, upstream)]);
+        for (tenant, upstream) in names {
             let scope = Scope { tenant: tenant.to_owned(), upstream: upstream.to_owned() };
             let model = if scope.upstream.is_empty() { &*total.model } else { there };
             if scopes.contains(&scope) {

@@ -19,6 +19,7 @@ mod office_attacks;
 mod process;
 mod program;
 mod reconcile;
+mod reconcile_post;
 mod report;
 mod serve;
 mod simulate;

@@ -20,4 +20,5 @@ mod recovery;
 pub mod reload;
 pub mod report;
 pub mod run;
+mod seal;
 mod text;

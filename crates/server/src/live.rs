@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use tokio::sync::watch;
 use tollbook_admission::{Admission, Settings, Snapshot};
-use tollbook_gateway::{Gateway, Prepared};
+use tollbook_gateway::{Config, Gateway};
 use tollbook_jobs::{Opening, Openings};
 use tollbook_ledger::units::SECOND;
 use tollbook_store_sql::{Place, SqlStore};
@@ -22,7 +22,7 @@ use crate::admin::Admin;
 use crate::config::file::Log;
 use crate::config::{Setup, Traces};
 use crate::history;
-use crate::office::{Done, Office, OfficeError, Order, State};
+use crate::office::{Done, Next, Office, OfficeError, Order, State};
 use crate::run::warm;
 
 /// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
@@ -60,26 +60,23 @@ impl Live {
     pub async fn apply(&self, setup: Setup) -> anyhow::Result<Applied> {
         let waiting = self.pinned.waiting(&Pinned::of(&setup));
         let Setup { gateway, admin, snapshot, base, .. } = setup;
-        let (snapshot, office) = match (&self.office, base) {
-            (None, None) => (snapshot, None),
+        let generation = match (&self.office, base) {
+            (None, None) => self.put(snapshot, Some(gateway)).await?,
             (Some(office), Some(base)) => {
                 let mut state = office.lock().await;
                 office.read_on(&mut state).await?;
-                let catalog = state.catalog_with(&base)?;
-                (Snapshot { catalog, ..snapshot }, Some((state, base)))
+                let before = state.clone();
+                let next = state.rebase(base)?;
+                let put = self.put_next(next).await;
+                if put.is_err() {
+                    *state = before;
+                }
+                put?
             }
             _ => bail!("config.source cannot change while a gateway runs; start it again"),
         };
-        let prepare = |snapshot: &Arc<Snapshot>| {
-            let prepared = self.gateway.prepare(gateway.clone(), Arc::clone(snapshot));
-            prepared.map_err(|error| anyhow!("cannot set up the upstreams: {error}"))
-        };
-        let generation = self.put(snapshot, prepare).await?;
         if let Some(listener) = &self.admin {
             listener.set_key(admin.as_ref().map(|admin| &admin.api_key));
-        }
-        if let Some((mut state, base)) = office {
-            state.is_based_on(base);
         }
         Ok(Applied { generation, waiting })
     }
@@ -110,26 +107,22 @@ impl Live {
     }
 
     async fn put_objects(&self, state: &mut State) -> anyhow::Result<()> {
-        let Some(catalog) = state.next()? else { return Ok(()) };
-        let running = self.admission.snapshot();
-        let snapshot = Snapshot {
-            generation: 0,
-            catalog,
-            prices: running.prices.clone(),
-            models: running.models.clone(),
-            api_key_hash: running.api_key_hash.clone(),
-        };
-        self.put(snapshot, |snapshot| Ok(self.gateway.prepare_snapshot(Arc::clone(snapshot)))).await?;
+        let Some(next) = state.next()? else { return Ok(()) };
+        self.put_next(next).await?;
         state.is_in_force();
         Ok(())
     }
 
-    /// Puts a snapshot in force; returns its generation.
-    async fn put(
-        &self,
-        snapshot: Snapshot,
-        prepare: impl Fn(&Arc<Snapshot>) -> anyhow::Result<Prepared>,
-    ) -> anyhow::Result<u64> {
+    async fn put_next(&self, next: Next) -> anyhow::Result<u64> {
+        let Next { catalog, whole, providers } = next;
+        let (prices, models) = (whole.prices.clone(), whole.models.clone());
+        let api_key_hash = whole.hasher().clone();
+        let snapshot = Snapshot { generation: 0, catalog, prices, models, api_key_hash };
+        self.put(snapshot, providers.then(|| whole.gateway.clone())).await
+    }
+
+    /// Puts a snapshot in force, and other settings of the data plane if there are; returns its generation.
+    async fn put(&self, snapshot: Snapshot, settings: Option<Config>) -> anyhow::Result<u64> {
         let generation = self.admission.snapshot().generation.saturating_add(1);
         let mut tries = 0;
         let (snapshot, prepared, list) = loop {
@@ -144,7 +137,13 @@ impl Live {
                 models: snapshot.models.clone(),
                 api_key_hash: snapshot.api_key_hash.clone(),
             });
-            let prepared = prepare(&next)?;
+            let prepared = match &settings {
+                Some(settings) => {
+                    let prepared = self.gateway.prepare(settings.clone(), Arc::clone(&next));
+                    prepared.map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?
+                }
+                None => self.gateway.prepare_snapshot(Arc::clone(&next)),
+            };
             if past.write_down(&self.store).await? {
                 break (next, prepared, list);
             }

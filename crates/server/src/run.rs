@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollbook_admission::{Admission, CountMode, Losable, Snapshot};
-use tollbook_gateway::Gateway;
+use tollbook_gateway::{Config, Gateway};
 use tollbook_jobs::{Drain, Drift, Opening, Openings, Recover, Sweep};
 use tollbook_ledger::units::SECOND;
 use tollbook_store::Journal;
@@ -99,13 +99,15 @@ struct Books {
     openings: Vec<Opening>,
     /// Where the store defines who may ask.
     office: Option<Arc<Office>>,
+    /// Settings of the data plane, with the store's upstreams.
+    gateway: Config,
 }
 
 impl Books {
     async fn open(
         (data_dir, journal): (&Path, &Place),
         book: &Book,
-        (mut snapshot, base): (Snapshot, Option<Arc<Base>>),
+        (mut snapshot, base, mut gateway): (Snapshot, Option<Arc<Base>>, Config),
         metrics: &Metrics,
     ) -> anyhow::Result<Self> {
         // What it holds is nobody else's to read; a folder that is there keeps its rights.
@@ -121,15 +123,17 @@ impl Books {
         let now = book.now().await.context("the book does not answer")?;
         let mut office = None;
         if let Some(base) = base {
-            let (opened, catalog) = Office::open(Arc::new(store.clone()), base).await?;
-            (office, snapshot.catalog) = (Some(Arc::new(opened)), catalog);
+            let (opened, next) = Office::open(Arc::new(store.clone()), base).await?;
+            (office, gateway) = (Some(Arc::new(opened)), next.whole.gateway.clone());
+            (snapshot.catalog, snapshot.prices) = (next.catalog, next.whole.prices.clone());
+            snapshot.models = next.whole.models.clone();
         }
         let (catalog, openings) = history::take_up(snapshot.catalog, &store, &store, now / SECOND).await?;
         snapshot.catalog = catalog;
         metrics.process_start_unix.set((), now / SECOND);
         metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);
-        Ok(Self { book, store, snapshot, openings, office })
+        Ok(Self { book, store, snapshot, openings, office, gateway })
     }
 }
 
@@ -156,14 +160,14 @@ impl Running {
         };
         let metrics = Arc::new(Metrics::new());
         let files = (setup.data_dir.as_path(), &setup.journal);
-        let defined = (setup.snapshot, setup.base);
-        let Books { book, store, snapshot, openings, office } =
+        let defined = (setup.snapshot, setup.base, setup.gateway);
+        let Books { book, store, snapshot, openings, office, gateway } =
             Books::open(files, &setup.book, defined, &metrics).await?;
         let losable = recovery::losable(&book, &store).await?;
         let (snapshot, spool) = (Arc::new(snapshot), Some(setup.data_dir.as_path()));
         let door = (snapshot, Arc::clone(&metrics), setup.calls);
         let admission = recovery::door(&book, losable.clone(), door, spool).await?;
-        let gateway = Gateway::new(setup.gateway, Arc::clone(&admission), Arc::clone(&metrics))
+        let gateway = Gateway::new(gateway, Arc::clone(&admission), Arc::clone(&metrics))
             .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
         let (counter, orders) = office.as_ref().map(|office| office.counter()).unzip();
         let admin = operators.map(|(listener, key)| {

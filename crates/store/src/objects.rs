@@ -1,10 +1,10 @@
-//! What operators define — plans, tenants, projects, keys, services, operators — as documents, and how they changed.
+//! What operators define — plans, tenants, projects, keys, services, operators, upstreams, models — as documents, and how they changed.
 //!
 //! Invariants: a document and the record of its change are written together or not at all; changes are numbered without
 //! gaps being reused, and a document's version is the number of the change that wrote it, so a version never comes back,
 //! also where an object was deleted and made again. Changes are never removed: they are the feed that gateways follow and
 //! the history that auditors read.
-//! Plain data: what a document means is known to whoever writes it. No document holds a secret.
+//! Plain data: what a document means is known to whoever writes it. No document holds a secret in the clear.
 
 use crate::Answer;
 
@@ -24,11 +24,22 @@ pub enum ObjectKind {
     Key,
     Service,
     Operator,
+    /// An account with a provider. Its key is sealed.
+    Upstream,
+    Model,
 }
 
 impl ObjectKind {
-    pub const ALL: [Self; 6] =
-        [Self::Plan, Self::Tenant, Self::Project, Self::Key, Self::Service, Self::Operator];
+    pub const ALL: [Self; 8] = [
+        Self::Plan,
+        Self::Tenant,
+        Self::Project,
+        Self::Key,
+        Self::Service,
+        Self::Operator,
+        Self::Upstream,
+        Self::Model,
+    ];
 
     pub fn word(self) -> &'static str {
         match self {
@@ -38,6 +49,8 @@ impl ObjectKind {
             Self::Key => "key",
             Self::Service => "service",
             Self::Operator => "operator",
+            Self::Upstream => "upstream",
+            Self::Model => "model",
         }
     }
 }
@@ -46,11 +59,11 @@ impl ObjectKind {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ObjectName {
     pub kind: ObjectKind,
-    /// Of all but plans and operators.
+    /// Of tenants and what belongs to them.
     pub tenant: String,
     /// Of projects and keys.
     pub project: String,
-    /// Of plans, keys, services and operators.
+    /// Of all but tenants and projects.
     pub id: String,
 }
 

@@ -16,9 +16,12 @@ use super::query::Query;
 use super::routes::{Action, Ids, ROOT};
 use super::{Admin, Answer, Asked, Refusal, bad, nothing};
 use crate::config::file::Role;
-use crate::config::{Fault, Kept, place};
+use crate::config::{Fault, Kept, SEALED, place};
 use crate::key::{self, KeyHash};
-use crate::office::{Changed, Counter, Done, OfficeError, Order, View, When, Wish, nested, wishes};
+use crate::office::{
+    Changed, Counter, Done, OfficeError, Order, Secrets, View, When, Wish, closed, nested, wishes,
+};
+use crate::seal::Seal;
 
 /// Objects on a page unless the question says otherwise, and at most.
 const PAGE: usize = 100;
@@ -30,7 +33,7 @@ const PREFIX_LENGTH: usize = 8;
 /// Members that tell of an object and are not of its document; so do the ids in its path.
 const TOLD: [&str; 3] = ["version", "created_at", "changed_at"];
 /// Members of a document that are not shown.
-const HIDDEN: [&str; 1] = ["hash"];
+const HIDDEN: [&str; 2] = ["hash", SEALED];
 
 pub(super) async fn answer(admin: &Admin, action: Action, asked: Asked<'_>) -> Result<Answer, Refusal> {
     let Some(counter) = &admin.counter else { return Err(in_the_file(action)) };
@@ -84,9 +87,9 @@ impl Desk<'_> {
         let Ids { tenant, project, .. } = &self.asked.ids;
         let mine = view.objects.iter().filter(|(name, _)| {
             let inside = match kind {
-                ObjectKind::Plan | ObjectKind::Operator | ObjectKind::Tenant => true,
                 ObjectKind::Project | ObjectKind::Service => name.tenant == *tenant,
                 ObjectKind::Key => name.tenant == *tenant && name.project == *project,
+                _ => true,
             };
             name.kind == kind && inside && (self.asked.grant.tenant.is_none() || self.asked.grant.sees(name))
         });
@@ -116,9 +119,9 @@ impl Desk<'_> {
     /// Whether what a list hangs on exists.
     fn owner_is_there(&self, view: &View, kind: ObjectKind) -> bool {
         let owner = match kind {
-            ObjectKind::Plan | ObjectKind::Operator | ObjectKind::Tenant => return true,
             ObjectKind::Project | ObjectKind::Service => ObjectKind::Tenant,
             ObjectKind::Key => ObjectKind::Project,
+            _ => return true,
         };
         view.objects.contains_key(&self.name(owner))
     }
@@ -163,6 +166,7 @@ impl Desk<'_> {
     ) -> Result<Answer, Refusal> {
         let mut document = document;
         self.is_to_come(&name, &document)?;
+        self.close(&name, &mut document)?;
         let is_new = when == When::New;
         let secret = if is_new { self.secret_for(&name, &mut document)? } else { None };
         let done = self.order(vec![wish(name.clone(), Some(document), when)]).await?;
@@ -182,6 +186,18 @@ impl Desk<'_> {
             return Err(bad("`expires` is in the past; `disabled: true` refuses it at once"));
         }
         Ok(())
+    }
+
+    /// Secrets in the clear are not for the store.
+    fn close(&self, name: &ObjectName, document: &mut Map<String, Value>) -> Result<(), Refusal> {
+        if name.kind == ObjectKind::Upstream {
+            closed(&self.keeper(), name, document).map_err(bad)?;
+        }
+        Ok(())
+    }
+
+    fn keeper(&self) -> Keeper<'_> {
+        Keeper { admin: self.admin, seal: self.counter.view().seal.clone() }
     }
 
     /// A key or an operator that is new and has no hash gets one.
@@ -210,11 +226,16 @@ impl Desk<'_> {
     }
 
     async fn merge(self, kind: ObjectKind) -> Result<Answer, Refusal> {
-        let (patch, name, wanted) = (self.document()?, self.name(kind), self.if_match()?);
+        let (mut patch, name, wanted) = (self.document()?, self.name(kind), self.if_match()?);
+        self.close(&name, &mut patch)?;
         self.is_to_come(&name, &patch)?;
-        self.change(&name, wanted, |document| merged(document, &patch))
-            .await
-            .map(|done| self.written(&name, &done, None))
+        let change = |document: &mut Map<String, Value>| {
+            merged(document, &patch);
+            // To be without a secret is said; not to speak of it keeps it.
+            let without = patch.iter().filter(|(_, value)| value.is_null());
+            document.extend(without.map(|(member, _)| (member.clone(), Value::Null)));
+        };
+        self.change(&name, wanted, change).await.map(|done| self.written(&name, &done, None))
     }
 
     async fn rotate(self, kind: ObjectKind) -> Result<Answer, Refusal> {
@@ -303,11 +324,9 @@ impl Desk<'_> {
 
     async fn apply(self) -> Result<Answer, Refusal> {
         let document = self.document()?;
-        let hash =
-            |secret: &str| KeyHash(self.admin.admission.snapshot().api_key_hash.digest(secret)).to_string();
         let prune = self.query.flag("prune")?;
         let view = self.counter.view();
-        let wishes = wishes(document, hash, prune.then_some(&view.objects));
+        let wishes = wishes(document, &self.keeper(), prune.then_some(&view.objects));
         let done = self.order(wishes.map_err(|faults| refused(OfficeError::Wrong(faults)))?).await?;
         Ok(json!({
             "revision": done.revision, "dry_run": self.dry_run,
@@ -391,6 +410,27 @@ impl Desk<'_> {
         version
             .map(|version| Some(When::Version(version)))
             .map_err(|_| bad("`If-Match` is no version of ours"))
+    }
+}
+
+/// What the store has in place of secrets.
+struct Keeper<'a> {
+    admin: &'a Admin,
+    seal: Option<Arc<Seal>>,
+}
+
+impl Secrets for Keeper<'_> {
+    fn hash(&self, secret: &str) -> String {
+        KeyHash(self.admin.admission.snapshot().api_key_hash.digest(secret)).to_string()
+    }
+
+    fn seal(&self, name: &ObjectName, secret: &str) -> Result<String, String> {
+        let Some(seal) = &self.seal else {
+            return Err(
+                "a secret cannot be kept: set config.secrets_key, the same for all gateways".to_owned()
+            );
+        };
+        seal.close(name, secret).ok_or_else(|| "the secret could not be sealed".to_owned())
     }
 }
 

@@ -225,6 +225,8 @@ fn form(kind: ObjectKind, generator: &mut SchemaGenerator) -> Value {
         ObjectKind::Key => generator.subschema_for::<file::Key>(),
         ObjectKind::Service => generator.subschema_for::<file::Service>(),
         ObjectKind::Operator => generator.subschema_for::<file::Operator>(),
+        ObjectKind::Upstream => generator.subschema_for::<file::Upstream>(),
+        ObjectKind::Model => generator.subschema_for::<file::Model>(),
     };
     schema.to_value()
 }

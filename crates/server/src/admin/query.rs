@@ -20,6 +20,8 @@ pub(super) fn filters(kind: ObjectKind) -> &'static [&'static str] {
         ObjectKind::Key => &["disabled", "service"],
         ObjectKind::Service => &["status"],
         ObjectKind::Operator => &["disabled", "role", "tenant"],
+        ObjectKind::Upstream => &["dialect"],
+        ObjectKind::Model => &["upstream"],
     }
 }
 

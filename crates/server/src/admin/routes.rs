@@ -178,6 +178,8 @@ fn paths(kind: ObjectKind) -> (&'static str, &'static str) {
         }
         ObjectKind::Service => ("/tenants/{tenant}/services", "/tenants/{tenant}/services/{id}"),
         ObjectKind::Operator => ("/operators", "/operators/{id}"),
+        ObjectKind::Upstream => ("/upstreams", "/upstreams/{id}"),
+        ObjectKind::Model => ("/models", "/models/{id}"),
     }
 }
 
@@ -185,14 +187,18 @@ fn of_kind(kind: ObjectKind) -> Vec<Route> {
     let (all, one) = paths(kind);
     let word = kind.word();
     let read = if kind == ObjectKind::Operator { Role::Owner } else { Role::Viewer };
-    let write = if kind == ObjectKind::Operator { Role::Owner } else { Role::Admin };
+    // Who names upstreams decides where prompts and keys go.
+    let write = match kind {
+        ObjectKind::Operator | ObjectKind::Upstream | ObjectKind::Model => Role::Owner,
+        _ => Role::Admin,
+    };
     // What binds a whole tenant is not for those to change whom it binds.
     let (seen, listed, changed) = match kind {
-        ObjectKind::Plan | ObjectKind::Operator => (Reach::All, Reach::All, Reach::All),
         ObjectKind::Tenant => (Reach::Tenant, Reach::Filtered, Reach::All),
         ObjectKind::Project | ObjectKind::Key | ObjectKind::Service => {
             (Reach::Tenant, Reach::Tenant, Reach::Tenant)
         }
+        _ => (Reach::All, Reach::All, Reach::All),
     };
     let mut routes = vec![
         route(Method::GET, all, Action::List(kind), read, listed, &format!("List {word}s")),

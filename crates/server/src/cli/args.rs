@@ -62,6 +62,10 @@ pub enum Command {
     Service(Objects),
     /// Plans: sets of limits that tenants share
     Plan(Objects),
+    /// Upstreams: accounts with providers; the key is sealed in the store
+    Upstream(Objects),
+    /// Models that clients may ask for, with their prices and limits
+    Model(Objects),
     /// Operators: who may look at and change all this
     Operator(Objects),
     /// Make the store's plans and tenants be what a file says; the difference is shown first

@@ -116,6 +116,9 @@ pub struct Apply {
     /// The file, YAML or JSON
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
+    /// Take the file's upstreams and models too: their keys are sealed in the store
+    #[arg(long)]
+    pub providers: bool,
     /// Delete the plans and tenants, and what is in them, that the file does not have
     #[arg(long)]
     pub prune: bool,

@@ -125,6 +125,8 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Key(args) => objects::run(ObjectKind::Key, &args, console),
         Command::Service(args) => objects::run(ObjectKind::Service, &args, console),
         Command::Plan(args) => objects::run(ObjectKind::Plan, &args, console),
+        Command::Upstream(args) => objects::run(ObjectKind::Upstream, &args, console),
+        Command::Model(args) => objects::run(ObjectKind::Model, &args, console),
         Command::Operator(args) => objects::run(ObjectKind::Operator, &args, console),
         Command::Apply(args) => objects::apply(&args, console),
         Command::Export(args) => objects::export(&args, console),

@@ -86,7 +86,7 @@ pub(super) fn run(kind: ObjectKind, args: &Objects, console: &mut Console<'_>) -
 }
 
 pub(super) fn apply(args: &Apply, console: &mut Console<'_>) -> Result<(), Failure> {
-    let document = Value::Object(config::people(&args.file, &environment)?);
+    let document = Value::Object(config::people(&args.file, args.providers, &environment)?);
     let session = Session::new(&args.operators)?;
     let send = |dry_run: bool| {
         let path = format!("apply?prune={}&dry_run={dry_run}", args.prune);
@@ -130,7 +130,7 @@ pub(super) fn export(args: &Export, console: &mut Console<'_>) -> Result<(), Fai
     let text = if args.json {
         format!("{whole:#}\n")
     } else {
-        ["plans", "tenants"]
+        ["upstreams", "models", "plans", "tenants"]
             .into_iter()
             .filter(|name| !array(&whole, name).is_empty())
             .map(|name| fragment(name, array(&whole, name)))
@@ -223,9 +223,9 @@ fn list(
 
 fn owners(kind: ObjectKind) -> &'static [&'static str] {
     match kind {
-        ObjectKind::Plan | ObjectKind::Tenant | ObjectKind::Operator => &[],
         ObjectKind::Project | ObjectKind::Service => &["TENANT"],
         ObjectKind::Key => &["TENANT", "PROJECT"],
+        _ => &[],
     }
 }
 
@@ -246,7 +246,9 @@ fn one(kind: ObjectKind, ids: &[String]) -> Result<String, Failure> {
         (ObjectKind::Project, [tenant, project]) => (tenant.as_str(), project.as_str(), ""),
         (ObjectKind::Key, [tenant, project, id]) => (tenant.as_str(), project.as_str(), id.as_str()),
         (ObjectKind::Service, [tenant, id]) => (tenant.as_str(), "", id.as_str()),
-        (ObjectKind::Plan | ObjectKind::Operator, [id]) => ("", "", id.as_str()),
+        (ObjectKind::Plan | ObjectKind::Operator | ObjectKind::Upstream | ObjectKind::Model, [id]) => {
+            ("", "", id.as_str())
+        }
         _ => {
             let word = kind.word();
             let own = word.to_uppercase();

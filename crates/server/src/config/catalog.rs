@@ -73,7 +73,7 @@ pub(super) fn of_objects(
                 Form::Project(project) => maker.project(&at, (tenant, zone), project),
                 Form::Key(key) => maker.key(&at, (tenant, zone), project, key),
                 Form::Service(service) => maker.service(&at, (tenant, zone), service),
-                Form::Operator(_) => {}
+                Form::Operator(_) | Form::Upstream(_) | Form::Model(_) => {}
             }
         }
     })

@@ -26,7 +26,7 @@ use std::path::Path;
 pub use engine::Book;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
-pub use objects::{Base, Directory, Fault, Form, Kept, form, place};
+pub use objects::{Base, Directory, Fault, Form, Kept, SEALED, form, id_member, place};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
 pub use setup::{Admin, Setup, api_key_hash, journal, load, load_text, load_whole};
 
@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// A file's form, and where each part of it stands.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Source {
     name: String,
     root: Node,
@@ -125,9 +125,11 @@ fn read_part<T: DeserializeOwned>(
     Ok((typed, Source { name: name.to_owned(), root, digest: blake3::hash(text.as_bytes()) }))
 }
 
-/// The plans and tenants of a file as one JSON object, whatever else it holds; mistakes of form have line and column.
-pub fn people(path: &Path, lookup: Lookup<'_>) -> Result<Map<String, Value>, LoadError> {
-    let (People { .. }, source): (People, _) = read_fields(path, &["plans", "tenants"], lookup)?;
+/// The plans and tenants of a file as one JSON object, and if asked for its upstreams and models, whatever else it holds; mistakes of form have line and column.
+pub fn people(path: &Path, providers: bool, lookup: Lookup<'_>) -> Result<Map<String, Value>, LoadError> {
+    let names: &[&str] =
+        if providers { &["plans", "tenants", "upstreams", "models"] } else { &["plans", "tenants"] };
+    let (People { .. }, source): (People, _) = read_fields(path, names, lookup)?;
     match objects::json(&source.root) {
         Value::Object(fields) => Ok(fields),
         _ => Ok(Map::new()),
@@ -141,6 +143,10 @@ struct People {
     _plans: Vec<file::Plan>,
     #[serde(default, rename = "tenants")]
     _tenants: Vec<file::Tenant>,
+    #[serde(default, rename = "upstreams")]
+    _upstreams: Vec<file::Upstream>,
+    #[serde(default, rename = "models")]
+    _models: Vec<file::Model>,
 }
 
 /// A value as YAML writes it in a line.

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use tollbook_admission::ApiKeyHash;
+use tollbook_admission::{ApiKeyHash, TokenizerFile};
 use tollbook_policy::Catalog;
 use tollbook_pricing::PriceBook;
 use tollbook_store::{ObjectKind, ObjectName};
@@ -17,8 +19,11 @@ use tollbook_store::{ObjectKind, ObjectName};
 use super::file::{self, File};
 use super::mistakes::Mistakes;
 use super::node::{Field, Kind, Node, Scalar};
-use super::problem::Place;
-use super::{catalog, engine, read, warnings};
+use super::problem::{LoadError, Place};
+use super::setup::{self, Setup};
+use super::tokenizers::Look;
+use super::{Source, catalog, engine, read, warnings};
+use crate::seal::Seal;
 use crate::text::escaped;
 
 /// A document, typed.
@@ -30,6 +35,8 @@ pub enum Form {
     Key(file::Key),
     Service(file::Service),
     Operator(file::Operator),
+    Upstream(Box<file::Upstream>),
+    Model(Box<file::Model>),
 }
 
 /// An object as it is in force.
@@ -78,6 +85,8 @@ pub fn place(name: &ObjectName) -> String {
         ObjectKind::Key => format!("tenants/{tenant}/projects/{project}/keys/{id}"),
         ObjectKind::Service => format!("tenants/{tenant}/services/{id}"),
         ObjectKind::Operator => format!("operators/{id}"),
+        ObjectKind::Upstream => format!("upstreams/{id}"),
+        ObjectKind::Model => format!("models/{id}"),
     }
 }
 
@@ -134,8 +143,10 @@ pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Ve
     if let Some(field) = children.iter().find(|field| document.contains_key(**field)) {
         return Err(one(field, "are objects of their own"));
     }
-    if document.contains_key("secret") {
-        return Err(one("secret", "a document holds no secret; give its `hash`"));
+    for (field, what) in secret_fields(name.kind) {
+        if document.contains_key(*field) {
+            return Err(one(field, what));
+        }
     }
     let id = match name.kind {
         ObjectKind::Tenant => &name.tenant,
@@ -143,9 +154,11 @@ pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Ve
         _ => &name.id,
     };
     let mut whole = document.clone();
-    if whole.insert("id".to_owned(), Value::from(id.as_str())).is_some_and(|given| given != id.as_str()) {
-        return Err(one("id", "is not the one in the path"));
+    let member = id_member(name.kind);
+    if whole.insert(member.to_owned(), Value::from(id.as_str())).is_some_and(|given| given != id.as_str()) {
+        return Err(one(member, "is not the one in the path"));
     }
+    whole.remove(SEALED);
     let node = node(&Value::Object(whole));
     Ok(match name.kind {
         ObjectKind::Plan => Form::Plan(typed(name, &node)?),
@@ -154,7 +167,36 @@ pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Ve
         ObjectKind::Key => Form::Key(typed(name, &node)?),
         ObjectKind::Service => Form::Service(typed(name, &node)?),
         ObjectKind::Operator => Form::Operator(typed(name, &node)?),
+        ObjectKind::Upstream => Form::Upstream(Box::new(typed(name, &node)?)),
+        ObjectKind::Model => Form::Model(Box::new(typed(name, &node)?)),
     })
+}
+
+/// The sealed key of an upstream.
+pub const SEALED: &str = "sealed_api_key";
+
+/// What a file calls the id of such an object.
+pub fn id_member(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Upstream | ObjectKind::Model => "name",
+        _ => "id",
+    }
+}
+
+/// Fields that a document may not have: secrets in the clear, and files of the gateway's machine, which are not for those
+/// who may change objects to name.
+fn secret_fields(kind: ObjectKind) -> &'static [(&'static str, &'static str)] {
+    const FILE: &str = "names a file of the gateway's machine; that is for its own configuration";
+    match kind {
+        ObjectKind::Key | ObjectKind::Operator => {
+            &[("secret", "a document holds no secret; give its `hash`")]
+        }
+        ObjectKind::Upstream => {
+            &[("api_key", "a document holds no secret in the clear"), ("api_key_file", FILE), ("tls", FILE)]
+        }
+        ObjectKind::Model => &[("tokenizer", FILE)],
+        _ => &[],
+    }
 }
 
 fn typed<T: DeserializeOwned>(name: &ObjectName, node: &Node) -> Result<T, Vec<Fault>> {
@@ -215,11 +257,75 @@ pub(super) fn json(node: &Node) -> Value {
 #[derive(Debug)]
 pub struct Base {
     pub(super) file: Arc<File>,
+    pub(super) source: Source,
+    pub(super) folder: PathBuf,
     pub(super) hasher: ApiKeyHash,
     pub(super) prices: PriceBook,
+    pub(super) seal: Option<Arc<Seal>>,
 }
 
 impl Base {
+    /// The file with the upstreams and models among the objects put in, checked as one. Tokenizers among `known` are taken
+    /// where their files have not changed.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn with_providers(
+        &self,
+        objects: &Directory,
+        known: &[Arc<TokenizerFile>],
+    ) -> Result<Setup, Vec<Fault>> {
+        let mut source = self.source.clone();
+        let mut names: Vec<(String, &ObjectName)> = Vec::new();
+        let mut faults = Vec::new();
+        for (name, kept) in objects {
+            let Some(field) = list_of(name.kind) else { continue };
+            match self.opened(name, kept) {
+                Ok(value) => names.push((add(&mut source.root, field, node(&value)), name)),
+                Err(what) => {
+                    faults.push(Fault {
+                        object: place(name),
+                        field: "api_key".to_owned(),
+                        what: what.to_owned(),
+                    });
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let told = |problems: Vec<super::Problem>| {
+            let mut faults: Vec<Fault> =
+                problems.into_iter().map(|problem| of_provider(problem, &names)).collect();
+            faults.dedup();
+            faults
+        };
+        let file: File = read::read(&source.root).map_err(told)?;
+        setup::check(file, &source, &self.folder, Look::Whole(known)).map_err(|error| match error {
+            LoadError::Invalid(report) => told(report.problems),
+            LoadError::Read { .. } => {
+                vec![Fault { object: String::new(), field: String::new(), what: error.to_string() }]
+            }
+        })
+    }
+
+    /// The document as a file would have it, with its secret.
+    fn opened(&self, name: &ObjectName, kept: &Kept) -> Result<Value, &'static str> {
+        let mut document: Map<String, Value> = serde_json::from_str(&kept.document).unwrap_or_default();
+        document.insert(id_member(name.kind).to_owned(), Value::from(name.id.as_str()));
+        let Some(sealed) = document.remove(SEALED) else { return Ok(Value::Object(document)) };
+        let Some(seal) = &self.seal else { return Err("is sealed, and config.secrets_key is not set") };
+        let opened = sealed.as_str().and_then(|sealed| seal.open(name, sealed));
+        let opened = opened.ok_or("was sealed with another config.secrets_key, or for another object")?;
+        document.insert("api_key".to_owned(), Value::from(opened.expose_secret()));
+        Ok(Value::Object(document))
+    }
+
+    /// What seals secrets; `None` where no key for it is configured.
+    pub(crate) fn seal(&self) -> Option<&Arc<Seal>> {
+        self.seal.as_ref()
+    }
+
     /// The catalog of the file's models and these objects, and what is legal but probably not meant.
     ///
     /// # Errors
@@ -247,6 +353,49 @@ impl Base {
     pub fn hasher(&self) -> &ApiKeyHash {
         &self.hasher
     }
+}
+
+/// Where a file has such objects beside the store's.
+fn list_of(kind: ObjectKind) -> Option<&'static str> {
+    match kind {
+        ObjectKind::Upstream => Some("upstreams"),
+        ObjectKind::Model => Some("models"),
+        _ => None,
+    }
+}
+
+/// Adds to a list of the file, which is made if it is not there; tells its path.
+fn add(root: &mut Node, name: &str, item: Node) -> String {
+    let place = root.place;
+    let Kind::Map(fields) = &mut root.kind else { return name.to_owned() };
+    if !fields.iter().any(|field| field.name == name && matches!(field.value.kind, Kind::List(_))) {
+        fields.retain(|field| field.name != name);
+        let value = Node { place, kind: Kind::List(Vec::new()) };
+        fields.push(Field { name: name.to_owned(), place, value });
+    }
+    let mut path = String::new();
+    for field in fields.iter_mut().filter(|field| field.name == name) {
+        if let Kind::List(list) = &mut field.value.kind {
+            path = format!("{name}[{}]", list.len());
+            list.push(item);
+            break;
+        }
+    }
+    path
+}
+
+/// A mistake of the whole, told of the object it is in.
+fn of_provider(problem: super::Problem, names: &[(String, &ObjectName)]) -> Fault {
+    let super::Problem { path, what, help, .. } = problem;
+    let what = if help.is_empty() { what } else { format!("{what}; {help}") };
+    for (at, name) in names {
+        if let Some(rest) = path.strip_prefix(at.as_str())
+            && (rest.is_empty() || rest.starts_with(['.', '[']))
+        {
+            return Fault { object: place(name), field: rest.trim_start_matches('.').to_owned(), what };
+        }
+    }
+    Fault { object: String::new(), field: path, what }
 }
 
 #[cfg(test)]

@@ -21,6 +21,10 @@ use super::tokenizers::{Look, Tokenizers};
 use super::traces::{Traces, traces};
 use super::values::Secret;
 use super::{Source, catalog, models, read_fields, read_file, read_text, upstreams, warnings};
+use crate::seal::Seal;
+
+/// Shortest key that seals secrets, in bytes.
+const SECRETS_KEY_MIN: usize = 24;
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -82,10 +86,16 @@ pub fn load_text(name: &str, text: &str, folder: &Path, lookup: Lookup<'_>) -> R
 /// What objects of the store are checked against, if it has any.
 fn base(
     mistakes: &mut Mistakes,
-    file: &Arc<File>,
+    (file, source, folder): (&Arc<File>, &Source, &Path),
     hasher: &ApiKeyHash,
     prices: &PriceBook,
 ) -> Option<Arc<Base>> {
+    let (given, from) = (file.config.secrets_key.as_ref(), file.config.secrets_key_file.as_deref());
+    let key = secret(mistakes, "config.secrets_key", given, from, folder);
+    if key.as_ref().is_some_and(|key| key.expose_secret().len() < SECRETS_KEY_MIN) {
+        let what = format!("has less than {SECRETS_KEY_MIN} bytes, and can be guessed");
+        mistakes.add_with_help("config.secrets_key", what, "`openssl rand -base64 32` makes a good one");
+    }
     if file.config.source == Origin::File {
         return None;
     }
@@ -96,10 +106,17 @@ fn base(
             mistakes.add_with_help(field, what, help);
         }
     }
-    Some(Arc::new(Base { file: Arc::clone(file), hasher: hasher.clone(), prices: prices.clone() }))
+    Some(Arc::new(Base {
+        file: Arc::clone(file),
+        source: source.clone(),
+        folder: folder.to_owned(),
+        hasher: hasher.clone(),
+        prices: prices.clone(),
+        seal: key.as_ref().and_then(Seal::new).map(Arc::new),
+    }))
 }
 
-fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<Setup, LoadError> {
+pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<Setup, LoadError> {
     let (file, mut mistakes) = (Arc::new(file), Mistakes::default());
     let files = named_files(&file, folder);
     let listen = address(&mut mistakes, "listen", &file.listen).unwrap_or(SocketAddr::from(([0; 4], 0)));
@@ -114,7 +131,7 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
         hash_of(&mut mistakes, file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
     let prices = models::prices(&mut mistakes, &file);
     let models = models::plans(&mut mistakes, &file, &mut Tokenizers::new(folder, look));
-    let base = base(&mut mistakes, &file, &api_key_hash, &prices);
+    let base = base(&mut mistakes, (&file, source, folder), &api_key_hash, &prices);
     let catalog = catalog::catalog(&mut mistakes, &file, &api_key_hash);
     calls.away.gateways = gateways(&mut mistakes, &file, catalog.as_ref().map(|(catalog, _)| catalog));
     match catalog {
@@ -145,7 +162,8 @@ fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) -> Result<S
 fn named_files(file: &File, folder: &Path) -> Vec<PathBuf> {
     let redis = file.engine.redis.as_ref();
     let password = redis.and_then(|redis| redis.password_file.clone());
-    let own = [&file.key_pepper_file, &file.admin.api_key_file, &file.journal_password_file, &password];
+    let (secrets, journal) = (&file.config.secrets_key_file, &file.journal_password_file);
+    let own = [&file.key_pepper_file, &file.admin.api_key_file, secrets, journal, &password];
     let named = own.into_iter().chain(file.upstreams.iter().map(|upstream| &upstream.api_key_file));
     let proxy = file.upstream_proxy.iter().flat_map(|proxy| &proxy.password_file);
     let tls = file.upstreams.iter().map(|upstream| &upstream.tls);

@@ -19,14 +19,17 @@ use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot, watch};
+use tollbook_admission::{ApiKeyHash, ModelPlan, Snapshot, TokenizerFile};
 use tollbook_policy::Catalog;
-use tollbook_store::{Change, Object, ObjectName, ObjectStore, StoreError};
+use tollbook_pricing::PriceBook;
+use tollbook_store::{Change, Object, ObjectKind, ObjectName, ObjectStore, StoreError};
 
 use crate::config::{Base, Directory, Fault, Kept, form, place};
 use crate::live::Live;
+use crate::seal::Seal;
 
 pub use operators::{ADMIN_KEY_HOLDER, Grant};
-pub use whole::{nested, wishes};
+pub use whole::{Secrets, closed, nested, wishes};
 pub use write::{Changed, Done, Order, When, Wish};
 
 /// Pause between two looks at the feed.
@@ -45,12 +48,35 @@ pub struct Office {
 }
 
 /// The objects as of a revision, and the one that calls are decided by.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct State {
-    base: Arc<Base>,
+    /// The file's own.
+    origin: Arc<Base>,
+    whole: Arc<Whole>,
     revision: u64,
     objects: Arc<Directory>,
     in_force: u64,
+    /// Whether the providers of `whole` are in force.
+    providers_in_force: bool,
+}
+
+/// A gateway's file with the store's upstreams and models put in.
+#[derive(Debug)]
+pub struct Whole {
+    base: Arc<Base>,
+    pub gateway: tollbook_gateway::Config,
+    pub prices: PriceBook,
+    pub models: BTreeMap<String, ModelPlan>,
+    /// The documents it has of the store.
+    of: Vec<(ObjectName, String)>,
+}
+
+/// What is to come in force.
+pub(crate) struct Next {
+    pub(crate) catalog: Catalog,
+    pub(crate) whole: Arc<Whole>,
+    /// Upstreams or models changed too.
+    pub(crate) providers: bool,
 }
 
 /// What can be looked at without waiting for a change under way.
@@ -59,6 +85,8 @@ pub struct View {
     pub revision: u64,
     pub objects: Arc<Directory>,
     pub(crate) operators: BTreeMap<[u8; 32], ObjectName>,
+    /// What seals secrets.
+    pub(crate) seal: Option<Arc<Seal>>,
 }
 
 /// Why a change was not made; nothing of it stays.
@@ -119,8 +147,8 @@ impl Counter {
 }
 
 impl Office {
-    /// Reads everything; the catalog is that of the objects and the file.
-    pub async fn open(store: Arc<dyn ObjectStore>, base: Arc<Base>) -> anyhow::Result<(Self, Catalog)> {
+    /// Reads everything; what comes in force is that of the objects and the file.
+    pub(crate) async fn open(store: Arc<dyn ObjectStore>, origin: Arc<Base>) -> anyhow::Result<(Self, Next)> {
         let read = store.objects().await.context("cannot read what operators defined")?;
         let mut objects = Directory::new();
         for Object { name, version, document, created_at, changed_at } in read.objects {
@@ -128,11 +156,13 @@ impl Office {
             objects.insert(name, Arc::new(kept));
         }
         let (objects, revision) = (Arc::new(objects), read.revision);
-        let mut state = State { base, revision, objects, in_force: revision };
-        let catalog = state.catalog()?;
-        state.in_force = revision;
+        let whole = whole(&origin, &objects, &[]).map_err(|faults| unfit(&faults))?;
+        let in_force = revision;
+        let state = State { origin, whole, revision, objects, in_force, providers_in_force: true };
+        let catalog = state.catalog(&state.whole)?;
+        let next = Next { catalog, whole: Arc::clone(&state.whole), providers: true };
         let view = Arc::new(ArcSwap::from_pointee(view(&state)));
-        Ok((Self { store, state: Mutex::new(state), view }, catalog))
+        Ok((Self { store, state: Mutex::new(state), view }, next))
     }
 
     /// What the operators' listener needs, and the orders that come through it.
@@ -165,38 +195,87 @@ impl Office {
     }
 }
 
+impl Whole {
+    /// The hash by which keys are known.
+    pub(crate) fn hasher(&self) -> &ApiKeyHash {
+        self.base.hasher()
+    }
+}
+
 impl State {
-    /// The catalog with another file's models.
-    pub(crate) fn catalog_with(&self, base: &Base) -> anyhow::Result<Catalog> {
-        let made = base.catalog(&self.objects);
-        let wrong = |faults: Vec<Fault>| {
-            anyhow!("what operators defined does not fit this gateway's file: {}", told(&faults))
-        };
-        made.map(|(catalog, _)| catalog).map_err(wrong)
+    /// What is in force with another file, whose own base this is.
+    pub(crate) fn rebase(&mut self, origin: Arc<Base>) -> anyhow::Result<Next> {
+        let whole = whole(&origin, &self.objects, &self.tokenizers()).map_err(|faults| unfit(&faults))?;
+        let catalog = self.catalog(&whole)?;
+        (self.origin, self.whole) = (origin, Arc::clone(&whole));
+        self.is_in_force();
+        Ok(Next { catalog, whole, providers: true })
     }
 
-    /// The catalog of another file came in force.
-    pub(crate) fn is_based_on(&mut self, base: Arc<Base>) {
-        (self.base, self.in_force) = (base, self.revision);
-    }
-
-    /// The catalog that is to come in force; nothing if it is the one that is.
-    pub(crate) fn next(&self) -> anyhow::Result<Option<Catalog>> {
-        if self.in_force == self.revision { Ok(None) } else { self.catalog().map(Some) }
+    /// What is to come in force; nothing if it is what is.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<Next>> {
+        if self.in_force == self.revision {
+            return Ok(None);
+        }
+        let whole = self.whole_with(&self.objects).map_err(|faults| unfit(&faults))?;
+        let catalog = self.catalog(&whole)?;
+        if !Arc::ptr_eq(&whole, &self.whole) {
+            (self.whole, self.providers_in_force) = (Arc::clone(&whole), false);
+        }
+        Ok(Some(Next { catalog, whole, providers: !self.providers_in_force }))
     }
 
     pub(crate) fn is_in_force(&mut self) {
-        self.in_force = self.revision;
+        (self.in_force, self.providers_in_force) = (self.revision, true);
     }
 
-    fn catalog(&self) -> anyhow::Result<Catalog> {
-        self.catalog_with(&self.base)
+    /// The file with the providers among those objects; made anew only where they differ.
+    fn whole_with(&self, objects: &Directory) -> Result<Arc<Whole>, Vec<Fault>> {
+        if self.whole.of == providers(objects) {
+            return Ok(Arc::clone(&self.whole));
+        }
+        whole(&self.origin, objects, &self.tokenizers())
     }
+
+    fn tokenizers(&self) -> Vec<Arc<TokenizerFile>> {
+        self.whole.models.values().filter_map(|plan| plan.counting.file.clone()).collect()
+    }
+
+    fn catalog(&self, whole: &Whole) -> anyhow::Result<Catalog> {
+        let made = whole.base.catalog(&self.objects);
+        made.map(|(catalog, _)| catalog).map_err(|faults| unfit(&faults))
+    }
+}
+
+fn unfit(faults: &[Fault]) -> anyhow::Error {
+    anyhow!("what operators defined does not fit this gateway's file: {}", told(faults))
+}
+
+fn whole(origin: &Base, objects: &Directory, known: &[Arc<TokenizerFile>]) -> Result<Arc<Whole>, Vec<Fault>> {
+    let setup = origin.with_providers(objects, known)?;
+    let Some(base) = setup.base else { return Err(Vec::new()) };
+    let (gateway, of) = (setup.gateway, providers(objects));
+    let Snapshot { prices, models, .. } = setup.snapshot;
+    Ok(Arc::new(Whole { base, gateway, prices, models, of }))
+}
+
+/// The upstreams and models, as the store has them.
+fn providers(objects: &Directory) -> Vec<(ObjectName, String)> {
+    let kinds = [ObjectKind::Upstream, ObjectKind::Model];
+    let first = ObjectName {
+        kind: ObjectKind::Upstream,
+        tenant: String::new(),
+        project: String::new(),
+        id: String::new(),
+    };
+    let of_kinds = objects.range(first..).filter(|(name, _)| kinds.contains(&name.kind));
+    of_kinds.map(|(name, kept)| (name.clone(), kept.document.clone())).collect()
 }
 
 fn view(state: &State) -> View {
     let operators = operators::by_key(&state.objects);
-    View { revision: state.revision, objects: Arc::clone(&state.objects), operators }
+    let seal = state.origin.seal().cloned();
+    View { revision: state.revision, objects: Arc::clone(&state.objects), operators, seal }
 }
 
 fn take(objects: &mut Directory, change: Change) -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! All objects as one document, in the form of a configuration file's `plans` and `tenants`, and back.
+//! All objects as one document, in the form of a configuration file's `plans`, `tenants`, `upstreams` and `models`, and
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tollbook_store::{ObjectKind, ObjectName};
 
 use super::{When, Wish};
-use crate::config::{Directory, Fault, place};
+use crate::config::{Directory, Fault, SEALED, id_member, place};
 
 type Document = Map<String, Value>;
 
@@ -17,25 +18,44 @@ type Document = Map<String, Value>;
 /// Parts that are no objects or have no id.
 pub fn wishes(
     document: Document,
-    hash: impl Fn(&str) -> String,
+    secrets: &dyn Secrets,
     prune: Option<&Directory>,
 ) -> Result<Vec<Wish>, Vec<Fault>> {
-    let mut taking = Taking { wishes: BTreeMap::new(), faults: Vec::new(), hash };
+    let kinds = kinds(&document);
+    let mut taking = Taking { wishes: BTreeMap::new(), faults: Vec::new(), secrets };
     taking.document(document);
     let Taking { wishes, faults, .. } = taking;
     if !faults.is_empty() {
         return Err(faults);
     }
     let gone = prune.into_iter().flat_map(Directory::keys).rev();
-    let gone: Vec<ObjectName> = gone
-        .filter(|name| name.kind != ObjectKind::Operator && !wishes.contains_key(*name))
-        .cloned()
-        .collect();
+    let gone: Vec<ObjectName> =
+        gone.filter(|name| kinds.contains(&name.kind) && !wishes.contains_key(*name)).cloned().collect();
     let wish = |(name, document)| Wish { name, document: Some(document), when: When::Any, cascade: false };
     let delete = |name| Wish { name, document: None, when: When::Any, cascade: true };
     // What goes below another that goes was there a moment ago, and may be gone with it.
     let gone = outermost(gone).into_iter().map(delete);
     Ok(wishes.into_iter().map(wish).chain(gone).collect())
+}
+
+/// What the store has in place of secrets that are given in the clear.
+pub trait Secrets {
+    /// The hash of a key's secret.
+    fn hash(&self, secret: &str) -> String;
+    /// An upstream's key, sealed; what is wrong if it cannot be.
+    fn seal(&self, name: &ObjectName, secret: &str) -> Result<String, String>;
+}
+
+/// The kinds that a document speaks of: it says all of them.
+fn kinds(document: &Document) -> Vec<ObjectKind> {
+    let mut kinds =
+        vec![ObjectKind::Plan, ObjectKind::Tenant, ObjectKind::Project, ObjectKind::Key, ObjectKind::Service];
+    for (field, kind) in [("upstreams", ObjectKind::Upstream), ("models", ObjectKind::Model)] {
+        if document.contains_key(field) {
+            kinds.push(kind);
+        }
+    }
+    kinds
 }
 
 /// Without those whose owner is among them.
@@ -48,27 +68,38 @@ fn outermost(names: Vec<ObjectName>) -> Vec<ObjectName> {
         id: String::new(),
     };
     let is_below = |name: &ObjectName| match name.kind {
-        ObjectKind::Plan | ObjectKind::Tenant | ObjectKind::Operator => false,
         ObjectKind::Project | ObjectKind::Service => all.contains(&owner(name, ObjectKind::Tenant)),
         ObjectKind::Key => {
             [ObjectKind::Tenant, ObjectKind::Project].into_iter().any(|kind| all.contains(&owner(name, kind)))
         }
+        _ => false,
     };
     names.into_iter().filter(|name| !is_below(name)).collect()
 }
 
-struct Taking<H> {
+struct Taking<'a> {
     wishes: BTreeMap<ObjectName, Document>,
     faults: Vec<Fault>,
-    hash: H,
+    secrets: &'a dyn Secrets,
 }
 
-impl<H: Fn(&str) -> String> Taking<H> {
+impl Taking<'_> {
     fn document(&mut self, mut document: Document) {
         let plans = self.list("", &mut document, "plans");
         let tenants = self.list("", &mut document, "tenants");
+        let upstreams = self.list("", &mut document, "upstreams");
+        let models = self.list("", &mut document, "models");
         for field in document.keys() {
-            self.faults.push(fault(field, "is not known here; a document has `plans` and `tenants`"));
+            self.faults.push(fault(
+                field,
+                "is not known here; a document has `plans`, `tenants`, `upstreams` and `models`",
+            ));
+        }
+        for (at, upstream) in upstreams {
+            self.object(&at, ObjectKind::Upstream, upstream, ("", ""));
+        }
+        for (at, model) in models {
+            self.object(&at, ObjectKind::Model, model, ("", ""));
         }
         for (at, plan) in plans {
             self.object(&at, ObjectKind::Plan, plan, ("", ""));
@@ -120,30 +151,15 @@ impl<H: Fn(&str) -> String> Taking<H> {
         mut document: Document,
         (tenant, project): (&str, &str),
     ) -> Option<String> {
-        let id = match document.remove("id") {
+        let member = id_member(kind);
+        let id = match document.remove(member) {
             Some(Value::String(id)) => id,
             Some(Value::Number(id)) => id.to_string(),
             _ => {
-                self.faults.push(fault(path, "`id` is missing"));
+                self.faults.push(fault(path, &format!("`{member}` is missing")));
                 return None;
             }
         };
-        let secret = match document.get("secret") {
-            Some(Value::String(secret)) => Some(secret.clone()),
-            // Digits without quotes.
-            Some(Value::Number(secret)) => Some(secret.to_string()),
-            _ => None,
-        };
-        match secret.filter(|_| !document.contains_key("hash")) {
-            Some(secret) if secret.is_empty() => {
-                self.faults.push(fault(&format!("{path}.secret"), "must not be empty"));
-            }
-            Some(secret) => {
-                document.remove("secret");
-                document.insert("hash".to_owned(), Value::from((self.hash)(&secret)));
-            }
-            None => {}
-        }
         let part = |of: &str, here: bool| if here { id.clone() } else { of.to_owned() };
         let name = ObjectName {
             kind,
@@ -151,6 +167,9 @@ impl<H: Fn(&str) -> String> Taking<H> {
             project: part(project, kind == ObjectKind::Project),
             id: part("", !matches!(kind, ObjectKind::Tenant | ObjectKind::Project)),
         };
+        if let Err(what) = closed(self.secrets, &name, &mut document) {
+            self.faults.push(fault(path, &what));
+        }
         if self.wishes.contains_key(&name) {
             self.faults.push(fault(path, &format!("{} is there twice", place(&name))));
         }
@@ -159,20 +178,53 @@ impl<H: Fn(&str) -> String> Taking<H> {
     }
 }
 
+/// Puts what the store may have in place of a secret in the clear.
+///
+/// # Errors
+/// What is wrong, if it cannot be.
+pub fn closed(secrets: &dyn Secrets, name: &ObjectName, document: &mut Document) -> Result<(), String> {
+    match name.kind {
+        ObjectKind::Key | ObjectKind::Operator if !document.contains_key("hash") => {
+            let secret = match document.get("secret") {
+                Some(Value::String(secret)) => secret.clone(),
+                // Digits without quotes.
+                Some(Value::Number(secret)) => secret.to_string(),
+                _ => return Ok(()),
+            };
+            if secret.is_empty() {
+                return Err("`secret` must not be empty".to_owned());
+            }
+            document.remove("secret");
+            document.insert("hash".to_owned(), Value::from(secrets.hash(&secret)));
+        }
+        ObjectKind::Upstream => match document.remove("api_key") {
+            Some(Value::String(secret)) => {
+                document.insert(SEALED.to_owned(), Value::from(secrets.seal(name, &secret)?));
+            }
+            // Told to be without one.
+            Some(Value::Null) => drop(document.insert(SEALED.to_owned(), Value::Null)),
+            Some(_) => return Err("`api_key` is no text".to_owned()),
+            None => {}
+        },
+        _ => {}
+    }
+    Ok(())
+}
+
 fn fault(field: &str, what: &str) -> Fault {
     Fault { object: String::new(), field: field.to_owned(), what: what.to_owned() }
 }
 
 /// All plans and tenants as one document. Operators are not among it.
 pub fn nested(objects: &Directory) -> Value {
-    let mut plans = Vec::new();
+    let (mut plans, mut upstreams, mut models) = (Vec::new(), Vec::new(), Vec::new());
     let mut tenants: BTreeMap<&str, Value> = BTreeMap::new();
     let mut projects: BTreeMap<(&str, &str), Value> = BTreeMap::new();
     for (name, kept) in objects {
         let ObjectName { kind, tenant, project, id } = name;
         let document: Document = serde_json::from_str(&kept.document).unwrap_or_default();
         let with = |id: &str| {
-            let mut whole = Map::from_iter([("id".to_owned(), Value::from(id))]);
+            let mut whole = Map::from_iter([(id_member(*kind).to_owned(), Value::from(id))]);
             whole.extend(document.clone());
             Value::Object(whole)
         };
@@ -191,6 +243,8 @@ pub fn nested(objects: &Directory) -> Value {
                 }
             }
             ObjectKind::Operator => {}
+            ObjectKind::Upstream => upstreams.push(with(id)),
+            ObjectKind::Model => models.push(with(id)),
         }
     }
     for ((tenant, _), project) in projects {
@@ -198,7 +252,14 @@ pub fn nested(objects: &Directory) -> Value {
             push(owner, "projects", project);
         }
     }
-    json!({"plans": plans, "tenants": tenants.into_values().collect::<Vec<_>>()})
+    let mut whole = json!({"plans": plans, "tenants": tenants.into_values().collect::<Vec<_>>()});
+    if let Value::Object(members) = &mut whole {
+        // A store without them says nothing of them, and so does what it exports.
+        let lists =
+            [("upstreams", upstreams), ("models", models)].into_iter().filter(|(_, list)| !list.is_empty());
+        members.extend(lists.map(|(name, list)| (name.to_owned(), Value::Array(list))));
+    }
+    whole
 }
 
 /// Adds to a list of an object.

@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 use tollbook_store::{DOCUMENT_MAX, EDITS_MAX, Edit, ObjectKind, ObjectName};
 
 use super::{Office, OfficeError, State, operators};
-use crate::config::{Directory, Fault, Kept, form, place};
+use crate::config::{Directory, Fault, Kept, SEALED, form, id_member, place};
 
 /// How often a change is checked anew because others were faster.
 const TRIES: usize = 8;
 
 /// What a document says of secrets.
-const SECRET_MEMBERS: [&str; 3] = ["hash", "prefix", "previous"];
+const SECRET_MEMBERS: [&str; 4] = ["hash", "prefix", "previous", SEALED];
 
 /// What an object must be for a change of it to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,8 @@ impl Office {
             };
             self.read_on(state).await.map_err(behind)?;
             let (next, mut done) = planned(&state.objects, order)?;
-            let (_, warnings) = state.base.catalog(&next).map_err(OfficeError::Wrong)?;
+            let whole = state.whole_with(&next).map_err(OfficeError::Wrong)?;
+            let (_, warnings) = whole.base.catalog(&next).map_err(OfficeError::Wrong)?;
             let faults = operators::check(&next);
             if !faults.is_empty() {
                 return Err(OfficeError::Wrong(faults));
@@ -160,8 +161,10 @@ fn document_of(
 ) -> Result<Kept, Vec<Fault>> {
     let mut document = document.clone();
     keep_secret(name, &mut document, now);
+    // Absent and null are the same.
+    document.retain(|_, value| !value.is_null());
     let form = form(name, &document)?;
-    document.retain(|field, value| field != "id" && !value.is_null());
+    document.remove(id_member(name.kind));
     let mut document = Value::Object(document);
     // The same document is the same text.
     document.sort_all_objects();
@@ -177,8 +180,12 @@ fn document_of(
 
 /// The hash of a secret is never shown; a document without one means the one that is there.
 fn keep_secret(name: &ObjectName, document: &mut Map<String, Value>, now: Option<&Arc<Kept>>) {
-    let has_secret = matches!(name.kind, ObjectKind::Key | ObjectKind::Operator);
-    let (Some(now), true) = (now, has_secret && !document.contains_key("hash")) else { return };
+    let secret = match name.kind {
+        ObjectKind::Key | ObjectKind::Operator => "hash",
+        ObjectKind::Upstream => SEALED,
+        _ => return,
+    };
+    let (Some(now), false) = (now, document.contains_key(secret)) else { return };
     let before: Map<String, Value> = serde_json::from_str(&now.document).unwrap_or_default();
     for (member, value) in before {
         if SECRET_MEMBERS.contains(&member.as_str()) {

@@ -18,6 +18,7 @@ mod office;
 mod office_attacks;
 mod process;
 mod program;
+mod providers;
 mod reconcile;
 mod reconcile_post;
 mod report;

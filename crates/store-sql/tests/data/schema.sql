@@ -44,7 +44,7 @@ CREATE TABLE change (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
     who TEXT NOT NULL,
-    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 5),
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 7),
     tenant TEXT NOT NULL,
     project TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -94,7 +94,7 @@ CREATE TABLE limit_history (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE object (
-    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 5),
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 7),
     tenant TEXT NOT NULL,
     project TEXT NOT NULL,
     id TEXT NOT NULL,

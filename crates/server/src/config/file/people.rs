@@ -1,5 +1,7 @@
 //! Who may ask, as it is written: plans, tenants, projects, keys, services, and the operators that change them.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +9,19 @@ use super::limit::Limit;
 use crate::config::values::Secret;
 
 /// Where plans, tenants, projects, keys and services are defined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Truth {
     /// `file`: in this file. `sql`: in the store, beside the journal; they are changed in a running gateway, by
-    /// `tollbook apply` or the operators' API, and this file has no `plans` and no `tenants`.
+    /// `tollbook apply` or the operators' API, and this file has no `plans` and no `tenants`. Upstreams and models may be
+    /// in both, under different names.
     pub source: Origin,
+    /// Seals the keys of upstreams in the store; all gateways need the same. Changing it makes them unreadable.
+    #[serde(skip_serializing)]
+    pub secrets_key: Option<Secret>,
+    /// File that holds `secrets_key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secrets_key_file: Option<PathBuf>,
 }
 
 /// Where they are defined.

@@ -1,6 +1,6 @@
 -- What operators define, as documents, and every change of them. Instants are milliseconds of this database's clock.
 
--- Kinds: 0 plan, 1 tenant, 2 project, 3 key, 4 service, 5 operator. Ids that a kind does not have are empty.
+-- Kinds: 0 plan, 1 tenant, 2 project, 3 key, 4 service, 5 operator, 6 upstream, 7 model. Ids that a kind does not have are empty.
 CREATE TABLE IF NOT EXISTS object (
     kind SMALLINT NOT NULL,
     tenant VARBINARY(512) NOT NULL,

@@ -1,8 +1,8 @@
 -- What operators define, as documents, and every change of them. Instants are milliseconds of this database's clock.
 
--- Kinds: 0 plan, 1 tenant, 2 project, 3 key, 4 service, 5 operator. Ids that a kind does not have are empty.
+-- Kinds: 0 plan, 1 tenant, 2 project, 3 key, 4 service, 5 operator, 6 upstream, 7 model. Ids that a kind does not have are empty.
 CREATE TABLE object (
-    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 5),
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 7),
     tenant TEXT NOT NULL,
     project TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -18,7 +18,7 @@ CREATE TABLE change (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
     who TEXT NOT NULL,
-    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 5),
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 7),
     tenant TEXT NOT NULL,
     project TEXT NOT NULL,
     id TEXT NOT NULL,

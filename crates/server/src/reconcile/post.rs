@@ -316,7 +316,7 @@ mod tests {
     use tollbook_engine_memory::{MemoryEngine, Options};
     use tollbook_policy::Catalog;
     use tollbook_store::{Journal as _, Usage};
-    use tollbook_store_sql::SqliteStore;
+    use tollbook_store_sql::SqlStore;
 
     /// 2026-03-01.
     const FIRST: u64 = 20_513;
@@ -364,13 +364,13 @@ tenants:
         _folder: tempfile::TempDir,
         catalog: Catalog,
         engine: MemoryEngine,
-        store: SqliteStore,
+        store: SqlStore,
     }
 
     impl World {
         async fn new(entries: &[Entry]) -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let store = SqliteStore::open(&folder.path().join("j.sqlite")).await.unwrap();
+            let store = SqlStore::open(&folder.path().join("j.sqlite")).await.unwrap();
             store.append(entries).await.unwrap();
             let options = Options { background: false, ..Options::default() };
             let engine = MemoryEngine::open(None, options).unwrap().engine;

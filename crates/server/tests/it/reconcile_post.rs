@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tollbook::demo::provider::Provider;
 use tollbook_ledger::ReservationId;
 use tollbook_store::{Entry, Journal as _, Name, Origin};
-use tollbook_store_sql::SqliteStore;
+use tollbook_store_sql::SqlStore;
 
 use crate::journal::{NOON, call, text};
 use crate::process::{OPERATOR, Tollbook, command, send, until};
@@ -28,7 +28,7 @@ impl World {
         let world = Self { runtime, provider, folder: tempfile::tempdir().unwrap() };
         fs::create_dir(world.folder.path().join("data")).unwrap();
         world.runtime.block_on(async {
-            let store = SqliteStore::open(&world.folder.path().join("data/journal.sqlite")).await.unwrap();
+            let store = SqlStore::open(&world.folder.path().join("data/journal.sqlite")).await.unwrap();
             store.append(entries).await.unwrap();
             store.close().await;
         });
@@ -210,7 +210,7 @@ fn l8_unbooked_calls_are_told_and_posted_once() {
     assert_eq!((states, life(&gateway)), (vec!["settled".to_owned(), "posted".to_owned()], 240));
     gateway.stop();
     let entries = world.runtime.block_on(async {
-        let store = SqliteStore::open(&world.folder.path().join("data/journal.sqlite")).await.unwrap();
+        let store = SqlStore::open(&world.folder.path().join("data/journal.sqlite")).await.unwrap();
         store.by_reservation(ReservationId(2)).await.unwrap()
     });
     let booked: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_unbooked()).collect();

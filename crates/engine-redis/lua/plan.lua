@@ -5,13 +5,17 @@
 
 -- Legs from their long form: kinds, demands, and legs that name both.
 local function legs_of(form)
-  local kinds, demands, legs = form[1], form[2], {}
+  local kinds, demands, legs, known = form[1], form[2], {}, {}
   for index, row in ipairs(form[3]) do
     local kind, demand, limits = kinds[row[2]], demands[row[3]], {}
     for at, limit in ipairs(row[4]) do
-      local flags = { limit[1], limit[2] }
-      for place = 0, 4 do flags[place + 3] = flagged(limit[3], 2 ^ place) and 1 or 0 end
-      limits[at] = flags
+      local flags = known[limit[3]]
+      if not flags then
+        flags = {}
+        for place = 0, 4 do flags[place + 1] = flagged(limit[3], 2 ^ place) and 1 or 0 end
+        known[limit[3]] = flags
+      end
+      limits[at] = { limit[1], limit[2], flags[1], flags[2], flags[3], flags[4], flags[5] }
     end
     legs[index] = {
       row[1], kind[1], kind[2], kind[3], kind[4], kind[5], kind[6], demand[1], demand[2], demand[3], demand[4], demand[5], demand[6],

@@ -23,32 +23,33 @@ function with_track()
   if has_track then return end
   has_track = true
 
-  -- Seconds of an account, by number; zeros are absent.
+  -- Seconds of an account, and what their numbers count from in the list.
   local function seconds_of(account)
     if not account.track then
-      local row, track = account.row, {}
-      local stored = row[PAST] + row[AHEAD] > 0 and call('HGET', BOOK, account.name .. 's')
-      if stored then
-        local list, oldest = numbers(stored, 1, 'seconds'), row[NEWEST] - row[P1]
-        local count = row[P1] + PLANNED
-        if #list ~= count then damaged('seconds') end
-        for second = oldest, oldest + count - 1 do
-          local amount = list[second % count + 1]
-          if amount > 0 then track[second] = amount end
+      local row, track, base = account.row, {}, 0
+      if row[PAST] + row[AHEAD] > 0 then
+        local stored, count, oldest = call('HGET', BOOK, account.name .. 's'), row[P1] + PLANNED, row[NEWEST] - row[P1]
+        if not stored or #stored ~= count * 8 then damaged('seconds') end
+        local first = oldest % count
+        track, base = { from_packed('<' .. rep('d', count - first), stored, first * 8 + 1) }, oldest - 1
+        local before = { from_packed('<' .. rep('d', first), stored) }
+        for index = 1, first do track[count - first + index] = before[index] end
+        track[count + 1] = nil
+        for index = 1, count do
+          if track[index] % 1 ~= 0 or track[index] < 0 then damaged('seconds') end
         end
-      elseif row[PAST] + row[AHEAD] > 0 then
-        damaged('seconds')
       end
-      account.track = track
+      account.track, account.base = track, base
     end
-    return account.track
+    return account.track, account.base or 0
   end
 
   -- A number for each second that is kept, by its own number modulo their count.
   function track_pack(account)
     local row, list = account.row, {}
+    local track, base = seconds_of(account)
     local count = row[P1] + PLANNED
-    for second = row[NEWEST] - row[P1], row[NEWEST] + REACH do list[second % count + 1] = account.track[second] or 0 end
+    for second = row[NEWEST] - row[P1], row[NEWEST] + REACH do list[second % count + 1] = track[second - base] or 0 end
     return pack('<' .. rep('d', count), unpack(list))
   end
 
@@ -68,7 +69,9 @@ function with_track()
     local row = account.row
     local at, _, restart = track_at(row)
     if restart then return second == at and row[PAST] or 0 end
-    return kept(row, second) and seconds_of(account)[second] or 0
+    if not kept(row, second) then return 0 end
+    local track, base = seconds_of(account)
+    return track[second - base] or 0
   end
 
   -- The last second with an amount that some window from now on sees.
@@ -106,52 +109,48 @@ function with_track()
     return flow
   end
 
-  -- The seconds a decision sees, by their distance from the oldest one inside the window, and the last that holds something.
-  local function track_view(account, flow)
+  -- What a verb sees of an account: its seconds, by their distance from the oldest one inside the window and `shift`, the
+  -- last that holds something, and what each window to come holds besides the call, by its oldest second, as far as it was
+  -- wanted. A call's is kept with its flow: nothing is written while it is decided.
+  local function sight_of(account, flow)
+    if flow and flow.sight then return flow.sight end
     local row = account.row
-    local at, _, restart = track_at(row)
-    local oldest, view, last = at - row[P1], { [0] = 0 }, -1
+    local at, left, restart = track_at(row)
+    local window, oldest = row[P1], at - row[P1]
+    local view, shift, last = {}, 0, -1
     if restart then
-      for index = 1, row[P1] do view[index] = 0 end
-      view[row[P1]], last = row[PAST], row[P1]
+      view[window], last = row[PAST], window
     elseif row[PAST] + row[AHEAD] > 0 then
-      local track, stop = seconds_of(account), row[NEWEST] + REACH - oldest
-      for index = 0, min(row[P1] + PLANNED - 1, stop) do
-        local amount = track[oldest + index]
-        view[index] = amount or 0
-        if amount then last = index end
-      end
+      local base
+      view, base = seconds_of(account)
+      shift, last = oldest - base, row[NEWEST] + REACH - oldest
+      while last >= 0 and (view[last + shift] or 0) <= 0 do last = last - 1 end
     end
     local moved = flow and flow.moved
     if moved and moved[2] ~= 0 then
       local index = moved[1] - oldest
-      if index >= 0 and index < row[P1] + 2 * PLANNED + REACH then
+      if index >= 0 and index < window + 2 * PLANNED + REACH then
+        local seconds = {}
+        for place = 0, last do seconds[place] = view[place + shift] end
+        view, shift = seconds, 0
         view[index] = max((view[index] or 0) + moved[2], 0)
         last = max(last, index)
       end
     end
-    return view, last
-  end
-
-  -- What a verb sees of an account: its seconds, and what each window to come holds besides the call, by its oldest second;
-  -- as far as it was wanted. A call's is kept with its flow: nothing is written while it is decided.
-  local function sight_of(account, flow)
-    if flow and flow.sight then return flow.sight end
-    local view, last = track_view(account, flow)
-    local row, sum = account.row, 0
-    local _, left = track_at(row)
-    for index = 1, min(row[P1], last) do sum = sum + (view[index] or 0) end
-    local sight = { view = view, last = last, left = left, sum = sum, windows = {}, known = -1 }
+    local sum = 0
+    for index = shift + 1, shift + min(window, last) do sum = sum + (view[index] or 0) end
+    local sight = { view = view, shift = shift, last = last, left = left, sum = sum, windows = {}, known = -1 }
     if flow then flow.sight = sight end
     return sight
   end
 
   local function windows_to(sight, row, wanted)
-    local view, left, sum, windows, behind, whole_ = sight.view, sight.left, sight.sum, sight.windows, row[P1] + 1, row[P2] == 1
+    local view, left, sum, windows, counts_whole = sight.view, sight.left, sight.sum, sight.windows, row[P2] == 1
+    local shift, behind = sight.shift, sight.shift + row[P1] + 1
     for index = sight.known + 1, wanted do
-      local oldest = view[index] or 0
+      local oldest = view[index + shift] or 0
       local inside = oldest
-      if oldest > 0 and left < SECOND and not whole_ then
+      if oldest > 0 and left < SECOND and not counts_whole then
         local product, held_back = oldest * left, sum + oldest
         if product <= AMOUNT_MAX then
           local rest = product % SECOND
@@ -164,7 +163,7 @@ function with_track()
         if held_back > inside then inside = held_back end
       end
       windows[index] = sum + inside
-      sum = sum + (view[index + behind] or 0) - (view[index + 1] or 0)
+      sum = sum + (view[index + behind] or 0) - (view[index + shift + 1] or 0)
     end
     if wanted > sight.known then sight.known, sight.sum = wanted, sum end
     return windows
@@ -231,17 +230,17 @@ function with_track()
     account.seconds = true
     if restart or at - row[NEWEST] > window + REACH then
       local left = restart and row[PAST] or 0
-      account.track = left > 0 and { [at] = left } or {}
+      account.track, account.base = left > 0 and { [at] = left } or {}, 0
       row[NEWEST], row[PAST], row[AHEAD], row[FAR] = at, left, 0, at
       alarm('ring_restarts', left > 0 and 1 or 0)
       return
     end
-    local track = seconds_of(account)
+    local track, base = seconds_of(account)
     for second = row[NEWEST] + 1, at do
-      local lands = track[second] or 0
-      row[PAST] = row[PAST] + lands - (track[second - window - 1] or 0)
+      local lands, leaves = track[second - base] or 0, second - window - 1 - base
+      row[PAST] = row[PAST] + lands - (track[leaves] or 0)
       row[AHEAD] = row[AHEAD] - lands
-      track[second - window - 1] = nil
+      track[leaves] = 0
     end
     row[NEWEST] = at
   end
@@ -251,13 +250,13 @@ function with_track()
     local row = account.row
     local wanted = amount < 0 and -amount or amount
     if not kept(row, second) then return wanted end
-    local track = seconds_of(account)
-    local there = track[second] or 0
+    local track, base = seconds_of(account)
+    local there = track[second - base] or 0
     local done = min(wanted, amount < 0 and there or AMOUNT_MAX - row[PAST] - row[AHEAD])
     local change = amount < 0 and -done or done
     local side = second > row[NEWEST] and AHEAD or PAST
     row[side] = row[side] + change
-    track[second] = there + change > 0 and there + change or nil
+    track[second - base] = there + change
     if change > 0 then row[FAR] = max(row[FAR], second) end
     account.seconds = true
     return wanted - done

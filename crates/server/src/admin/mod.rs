@@ -10,6 +10,7 @@ mod objects;
 mod openapi;
 mod query;
 mod routes;
+mod strict;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -51,6 +52,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Connections open at once.
 const CONNECTIONS_MAX: usize = 64;
+
+/// Longest time for what is under way at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// What the listener answers from.
 pub struct Admin {
@@ -152,30 +156,39 @@ impl Admin {
         self.key.store(key.map(digest));
     }
 
-    /// Serves until `stop` turns true; calls under way are cut off then, they hold nothing.
+    /// Serves until `stop` turns true; what is under way then has a moment to be answered: it may be a change that is
+    /// made, or a secret that is shown once.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = tokio::task::JoinSet::new();
         loop {
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = stop.wait_for(|stopped| *stopped) => return,
+            let next = async {
+                let slot = Arc::clone(&slots).acquire_owned().await;
+                (slot, listener.accept().await)
+            };
+            let (slot, accepted) = tokio::select! {
+                next = next => next,
+                () = stopped(&mut stop) => break,
             };
             while connections.try_join_next().is_some() {}
-            let Ok((socket, _)) = accepted else {
+            let (Ok(slot), Ok((socket, _))) = (slot, accepted) else {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             };
-            let admin = Arc::clone(&self);
+            let (admin, stop) = (Arc::clone(&self), stop.clone());
             connections.spawn(async move {
-                admin.connection(socket).await;
+                admin.connection(socket, stop).await;
                 drop(slot);
             });
         }
+        drop(listener);
+        let answered = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_ANSWERS, answered).await.is_err() {
+            tracing::warn!("operators' questions were cut off: they took too long");
+        }
     }
 
-    async fn connection(self: Arc<Self>, socket: TcpStream) {
+    async fn connection(self: Arc<Self>, socket: TcpStream, mut stop: watch::Receiver<bool>) {
         let service = service_fn(move |request| {
             let admin = Arc::clone(&self);
             async move { Ok::<_, Infallible>(admin.respond(request).await) }
@@ -186,7 +199,15 @@ impl Admin {
         builder.max_headers(HEADERS_MAX.saturating_add(8)).max_buf_size(HEAD_MAX.saturating_add(1024));
         // The same screen as at the clients' door: one meaning of a head, or one refusal.
         let socket = TokioIo::new(Screen::alone(socket, heads, HEAD_TIMEOUT));
-        if let Err(error) = builder.serve_connection(socket, service).await {
+        let mut serving = std::pin::pin!(builder.serve_connection(socket, service));
+        let served = tokio::select! {
+            served = serving.as_mut() => served,
+            () = stopped(&mut stop) => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = served {
             tracing::debug!(%error, "an operator's connection ended early");
         }
     }
@@ -306,6 +327,11 @@ impl Admin {
         let digest = self.admission.snapshot().api_key_hash.digest(key);
         self.counter.as_ref()?.view().grant(&digest, self.admission.now() / SECOND)
     }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A sender that is gone stops too.
+    let _ = stop.wait_for(|stopped| *stopped).await;
 }
 
 /// Whether somebody may take a route.

@@ -14,6 +14,7 @@ use tollbook_store::{ChangesQuery, ObjectKind, ObjectName};
 use super::answer::away;
 use super::query::Query;
 use super::routes::{Action, Ids, ROOT};
+use super::strict::Strict;
 use super::{Admin, Answer, Asked, Refusal, bad, nothing};
 use crate::config::file::Role;
 use crate::config::{Fault, Kept, SEALED, place};
@@ -27,7 +28,7 @@ use crate::seal::Seal;
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1_000;
 /// How often a merge is tried while others change the same object.
-const MERGES: usize = 8;
+const MERGES: usize = 64;
 /// How many characters of a secret tell keys apart.
 const PREFIX_LENGTH: usize = 8;
 /// Members that tell of an object and are not of its document; so do the ids in its path.
@@ -285,6 +286,8 @@ impl Desk<'_> {
             };
             match self.ordered(vec![wish(name.clone(), Some(document), when)]).await {
                 Err(OfficeError::Conflict { .. }) if !of_version && tries < MERGES => {}
+                // Nobody named a version, so none can be wrong.
+                Err(OfficeError::Conflict { .. }) if !of_version => return Err(refused(OfficeError::Busy)),
                 other => return other.map_err(|error| self.refused(error)),
             }
         }
@@ -327,7 +330,13 @@ impl Desk<'_> {
         let prune = self.query.flag("prune")?;
         let view = self.counter.view();
         let wishes = wishes(document, &self.keeper(), prune.then_some(&view.objects));
-        let done = self.order(wishes.map_err(|faults| refused(OfficeError::Wrong(faults)))?).await?;
+        let wishes = wishes.map_err(|faults| refused(OfficeError::Wrong(faults)))?;
+        let as_of = match self.if_match()? {
+            Some(When::Version(revision)) => Some(revision),
+            _ => None,
+        };
+        let done = self.counter.order(Order { as_of, ..self.plan(wishes) }).await;
+        let done = done.map_err(|error| self.refused(error))?;
         Ok(json!({
             "revision": done.revision, "dry_run": self.dry_run,
             "changed": done.changed.iter().map(changed).collect::<Vec<_>>(), "warnings": done.warnings,
@@ -352,8 +361,11 @@ impl Desk<'_> {
     }
 
     async fn ordered(&self, wishes: Vec<Wish>) -> Result<Done, OfficeError> {
-        let (who, dry_run) = (self.asked.grant.who.clone(), self.dry_run);
-        self.counter.order(Order { who, wishes, dry_run }).await
+        self.counter.order(self.plan(wishes)).await
+    }
+
+    fn plan(&self, wishes: Vec<Wish>) -> Order {
+        Order { who: self.asked.grant.who.clone(), wishes, as_of: None, dry_run: self.dry_run }
     }
 
     /// The object as it is after a change.
@@ -385,7 +397,7 @@ impl Desk<'_> {
     /// The body's members, without those that are no part of a document.
     fn document(&self) -> Result<Map<String, Value>, Refusal> {
         let value = serde_json::from_slice(&self.asked.body);
-        let value: Value = value.map_err(|error| bad(format!("the body is no JSON: {error}")))?;
+        let Strict(value) = value.map_err(|error| bad(format!("the body cannot be read: {error}")))?;
         let Value::Object(mut document) = value else { return Err(bad("the body is no JSON object")) };
         for member in TOLD {
             document.remove(member);
@@ -573,6 +585,10 @@ fn refused(error: OfficeError) -> Refusal {
             let now = now.map_or(Value::Null, |kept| shown(&name, &kept));
             Refusal::new(StatusCode::CONFLICT, "conflict", message).with("current", now)
         }
+        OfficeError::Moved(revision) => {
+            Refusal::new(StatusCode::CONFLICT, "conflict", message).with("revision", json!(revision))
+        }
+        OfficeError::Unsure(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unsure", message),
         OfficeError::Missing(_) => Refusal::new(StatusCode::NOT_FOUND, "not_found", message),
         OfficeError::Busy | OfficeError::Away(_) => away(&message),
     }

@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use tollbook_store::ObjectKind;
 
+use super::query::filters;
 use super::routes::{Action, ROOT, ROUTES, Route};
 use crate::config::file;
 
@@ -82,11 +83,14 @@ fn parameters(route: &Route) -> Vec<Value> {
         "schema": {"type": "integer", "minimum": 1, "maximum": 1000},
     });
     match route.action {
-        Action::List(_) => {
+        Action::List(kind) => {
             parameters.push(limit);
             parameters.push(text("query", "after", false, "Ids after this one: `next` of the page before"));
             parameters.push(text("query", "prefix", false, "Ids that begin so"));
-            parameters.push(flag("disabled", "Those that are disabled, or are not"));
+            parameters.extend(filters(kind).iter().map(|field| match *field {
+                "disabled" => flag("disabled", "Those that are disabled, or are not"),
+                field => text("query", field, false, "Those that have this"),
+            }));
         }
         Action::Changes => {
             parameters.push(limit);
@@ -104,6 +108,8 @@ fn parameters(route: &Route) -> Vec<Value> {
         }
         Action::Create(_) => parameters.push(flag("dry_run", "Only say what would become of it")),
         Action::Apply => {
+            let about = "The revision that a dry run told: nothing is done if something was changed since";
+            parameters.push(text("header", "If-Match", false, about));
             parameters.push(flag("dry_run", "Only say what would become of it"));
             parameters.push(flag(
                 "prune",

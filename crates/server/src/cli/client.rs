@@ -36,16 +36,19 @@ pub(super) async fn ask(
     question: Option<String>,
 ) -> anyhow::Result<Value> {
     let method = if question.is_some() { Method::POST } else { Method::GET };
-    send(admin, method, path, key, question).await
+    send(admin, method, path, key, (question, ANY)).await
 }
 
-/// Any method. Changes are of whatever version is there.
+/// Of whatever version is there.
+pub(super) const ANY: &str = "*";
+
+/// Any method, with a body and the version that it is for.
 pub(super) async fn send(
     admin: &str,
     method: Method,
     path: &str,
     key: &str,
-    body: Option<String>,
+    body: (Option<String>, &str),
 ) -> anyhow::Result<Value> {
     let asking = exchange(admin, method, path, key, body);
     tokio::time::timeout(DEADLINE, asking).await.context("the gateway did not answer in time")?
@@ -56,7 +59,7 @@ async fn exchange(
     method: Method,
     path: &str,
     key: &str,
-    body: Option<String>,
+    (body, version): (Option<String>, &str),
 ) -> anyhow::Result<Value> {
     let uri: Uri = format!("{}{path}", admin.trim_end_matches('/')).parse().context("--admin is no URL")?;
     let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -75,7 +78,7 @@ async fn exchange(
         .header(HOST, authority.as_str())
         .header(AUTHORIZATION, format!("Bearer {key}"));
     if body.is_some() {
-        request = request.header(CONTENT_TYPE, "application/json").header(IF_MATCH, "*");
+        request = request.header(CONTENT_TYPE, "application/json").header(IF_MATCH, version);
     }
     let response =
         sender.send_request(request.body(Full::new(Bytes::from(body.unwrap_or_default())))?).await?;

@@ -34,7 +34,17 @@ impl<'a> Session<'a> {
     }
 
     fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        let (path, body) = (format!("/admin/v1/{path}"), body.map(Value::to_string));
+        self.send_for(method, path, body, client::ANY)
+    }
+
+    fn send_for(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        version: &str,
+    ) -> Result<Value, Failure> {
+        let (path, body) = (format!("/admin/v1/{path}"), (body.map(Value::to_string), version));
         Ok(runtime()?.block_on(client::send(self.admin, method, &path, &self.key, body))?)
     }
 }
@@ -88,11 +98,11 @@ pub(super) fn run(kind: ObjectKind, args: &Objects, console: &mut Console<'_>) -
 pub(super) fn apply(args: &Apply, console: &mut Console<'_>) -> Result<(), Failure> {
     let document = Value::Object(config::people(&args.file, args.providers, &environment)?);
     let session = Session::new(&args.operators)?;
-    let send = |dry_run: bool| {
+    let send = |dry_run: bool, version: &str| {
         let path = format!("apply?prune={}&dry_run={dry_run}", args.prune);
-        session.send(Method::POST, &path, Some(&document))
+        session.send_for(Method::POST, &path, Some(&document), version)
     };
-    let planned = send(true)?;
+    let planned = send(true, client::ANY)?;
     let deletes = array(&planned, "changed").iter().any(|one| member(one, "change") == "deleted");
     let same = array(&planned, "changed").is_empty();
     if !args.json {
@@ -102,10 +112,13 @@ pub(super) fn apply(args: &Apply, console: &mut Console<'_>) -> Result<(), Failu
     if args.dry_run || same {
         return if args.json { super::json(console, &planned) } else { Ok(()) };
     }
-    if !args.yes && (console.terminal || deletes) && !confirmed(console)? {
+    let asks = !args.yes && (console.terminal || deletes);
+    if asks && !confirmed(console)? {
         return Err(Failure::Run(anyhow::anyhow!("nothing was changed")));
     }
-    let done = send(false)?;
+    // What somebody agreed to is what they saw.
+    let version = if asks { member(&planned, "revision").to_string() } else { client::ANY.to_owned() };
+    let done = send(false, &version)?;
     if args.json {
         return super::json(console, &done);
     }

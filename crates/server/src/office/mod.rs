@@ -102,8 +102,17 @@ pub enum OfficeError {
     Conflict { name: Box<ObjectName>, why: &'static str, now: Option<Arc<Kept>> },
     #[error("there is no {}", place(.0))]
     Missing(Box<ObjectName>),
-    #[error("the objects are changed by others faster than this change can be checked; try again")]
+    #[error(
+        "the objects are changed by others faster than this change can be checked, or the gateway stops; try again"
+    )]
     Busy,
+    /// The order was for a revision that is past; the one that is there.
+    #[error("the objects were changed since the difference was made; they are at revision {0}")]
+    Moved(u64),
+    #[error(
+        "the store failed while the change was written, and may have it: look before it is made again: {0}"
+    )]
+    Unsure(StoreError),
     #[error("the store is away: {0}")]
     Away(#[from] StoreError),
 }

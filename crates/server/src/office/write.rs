@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tollbook_store::{DOCUMENT_MAX, EDITS_MAX, Edit, ObjectKind, ObjectName};
+use tollbook_store::{Applied, DOCUMENT_MAX, EDITS_MAX, Edit, ObjectKind, ObjectName, StoreError};
 
 use super::{Office, OfficeError, State, operators};
 use crate::config::{Directory, Fault, Kept, SEALED, form, id_member, place};
@@ -43,6 +43,8 @@ pub struct Wish {
 pub struct Order {
     pub who: String,
     pub wishes: Vec<Wish>,
+    /// Only if nothing was changed since this revision.
+    pub as_of: Option<u64>,
     /// Only say what would become of it.
     pub dry_run: bool,
 }
@@ -75,6 +77,9 @@ impl Office {
                 Err(other) => OfficeError::Wrong(vec![fault("", "", format!("{other:#}"))]),
             };
             self.read_on(state).await.map_err(behind)?;
+            if order.as_of.is_some_and(|revision| revision != state.revision) {
+                return Err(OfficeError::Moved(state.revision));
+            }
             let (next, mut done) = planned(&state.objects, order)?;
             let whole = state.whole_with(&next).map_err(OfficeError::Wrong)?;
             let (_, warnings) = whole.base.catalog(&next).map_err(OfficeError::Wrong)?;
@@ -89,9 +94,12 @@ impl Office {
             let edit =
                 |changed: &Changed| Edit { name: changed.name.clone(), document: changed.after.clone() };
             let edits: Vec<Edit> = done.changed.iter().map(edit).collect();
-            let Some(revision) = self.store.write(state.revision, &order.who, &edits).await? else {
-                continue;
+            let written = self.store.write(state.revision, &order.who, &edits).await;
+            let unsure = |error: StoreError| match error.applied {
+                Applied::No => OfficeError::Away(error),
+                Applied::Unknown => OfficeError::Unsure(error),
             };
+            let Some(revision) = written.map_err(unsure)? else { continue };
             let first = state.revision.saturating_add(1);
             for (number, changed) in (first..).zip(&mut done.changed) {
                 changed.version = changed.after.is_some().then_some(number);
@@ -249,4 +257,108 @@ fn difference(before: &Directory, after: &Directory) -> Vec<Changed> {
 
 fn fault(object: &str, field: &str, what: String) -> Fault {
     Fault { object: object.to_owned(), field: field.to_owned(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use tollbook_store::{Answer, Change, ChangesQuery, ObjectStore, Objects, StoreErrorKind};
+    use tollbook_store_sql::SqlStore;
+
+    use super::*;
+
+    /// Nothing fails; the answer to a write is lost; reading fails from the next write on.
+    const WELL: u8 = 0;
+    const LOST: u8 = 1;
+    const LAST: u8 = 2;
+    const MUTE: u8 = 3;
+
+    struct Failing {
+        store: SqlStore,
+        how: AtomicU8,
+    }
+
+    fn error(applied: Applied) -> StoreError {
+        StoreError { kind: StoreErrorKind::Away("a cable".to_owned()), applied }
+    }
+
+    impl ObjectStore for Failing {
+        fn objects(&self) -> Answer<'_, Objects> {
+            self.store.objects()
+        }
+
+        fn changes_since(&self, revision: u64) -> Answer<'_, Vec<Change>> {
+            if self.how.load(Ordering::Relaxed) == MUTE {
+                Box::pin(async { Err(error(Applied::No)) })
+            } else {
+                self.store.changes_since(revision)
+            }
+        }
+
+        fn write<'a>(&'a self, revision: u64, who: &'a str, edits: &'a [Edit]) -> Answer<'a, Option<u64>> {
+            Box::pin(async move {
+                let written = self.store.write(revision, who, edits).await;
+                match self.how.load(Ordering::Relaxed) {
+                    LOST => return Err(error(Applied::Unknown)),
+                    LAST => self.how.store(MUTE, Ordering::Relaxed),
+                    _ => {}
+                }
+                written
+            })
+        }
+
+        fn changes<'a>(&'a self, query: &'a ChangesQuery) -> Answer<'a, Vec<Change>> {
+            self.store.changes(query)
+        }
+    }
+
+    fn tenant(id: &str) -> Order {
+        let name = ObjectName {
+            kind: ObjectKind::Tenant,
+            tenant: id.to_owned(),
+            project: String::new(),
+            id: String::new(),
+        };
+        let wish = Wish { name, document: Some(Map::new()), when: When::New, cascade: false };
+        Order { who: "ann".to_owned(), wishes: vec![wish], as_of: None, dry_run: false }
+    }
+
+    /// "Nothing of it stays" is said only where it is so.
+    #[tokio::test]
+    async fn what_may_be_written_is_not_told_as_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "config: { source: sql }\nadmin: { api_key: long-enough-to-be-no-trouble }\n\
+            upstreams: [{ name: u, dialect: openai, base_url: http://127.0.0.1:9/v1 }]\n\
+            models: [{ name: m, upstream: u, output: { default: 50 }, price: { input: 1, output: 2 } }]\n";
+        let base = crate::config::load_text("t", text, folder.path(), &|_| None).unwrap().base.unwrap();
+        let store = SqlStore::open(&folder.path().join("store.sqlite")).await.unwrap();
+        let failing = Arc::new(Failing { store: store.clone(), how: AtomicU8::new(WELL) });
+        let (office, _) = Office::open(failing.clone(), base).await.unwrap();
+        let mut state = office.lock().await;
+        let how = |how| failing.how.store(how, Ordering::Relaxed);
+
+        how(LOST);
+        let lost = office.write(&mut state, &tenant("lost")).await;
+        assert!(matches!(lost, Err(OfficeError::Unsure(_))), "{lost:?}");
+        how(WELL);
+        let again = office.write(&mut state, &tenant("lost")).await;
+        assert!(matches!(again, Err(OfficeError::Conflict { .. })), "{again:?}");
+
+        let stale = Order { as_of: Some(0), ..tenant("stale") };
+        let stale = office.write(&mut state, &stale).await;
+        assert!(matches!(stale, Err(OfficeError::Moved(1))), "{stale:?}");
+
+        how(LAST);
+        let done = office.write(&mut state, &tenant("last")).await.unwrap();
+        assert_eq!(
+            (done.revision, done.changed[0].version),
+            (2, Some(2)),
+            "it is made, and cannot be read back"
+        );
+        let away = office.write(&mut state, &tenant("next")).await;
+        assert!(matches!(away, Err(OfficeError::Away(_))), "{away:?}");
+        drop(state);
+        store.close().await;
+    }
 }

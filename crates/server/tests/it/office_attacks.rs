@@ -1,9 +1,13 @@
 //! What operators define in the store, asked for by slips of the pen, by those who may not, and by many at once.
 
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use crate::office::{World, chat, cli};
-use crate::process::{OPERATOR, Tollbook, call, call_with};
+use crate::process::{OPERATOR, Tollbook, call, call_with, until};
 
 const KEY: &str = "/tenants/acme/projects/web/keys/k";
 
@@ -196,6 +200,64 @@ fn an_export_is_applied_as_it_is_and_gives_no_secret_away() {
     let empty =
         json!({"tenants": [{"id": "e", "projects": [{"id": "p", "keys": [{"id": "e", "secret": ""}]}]}]});
     gateway.ask("POST", "/apply", empty, 400);
+}
+
+/// Who asked for a change that is made is told so, also by a gateway that stops: a secret is shown once.
+#[test]
+fn a_change_that_is_made_is_answered_also_at_the_end() {
+    const CLIENTS: usize = 8;
+    let world = World::new();
+    let gateway = world.start("a");
+    let admin = gateway.admin.unwrap();
+    let client = |number: usize| -> BTreeSet<String> {
+        let mut made = BTreeSet::new();
+        for round in 0.. {
+            let Ok(mut socket) = TcpStream::connect(admin) else { break };
+            let (id, mut answer) = (format!("{number}-{round}"), String::new());
+            let body = json!({"id": id}).to_string();
+            let head = format!(
+                "POST /admin/v1/plans HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {OPERATOR}\r\nconnection: close\r\n"
+            );
+            let sent = write!(socket, "{head}content-length: {}\r\n\r\n{body}", body.len());
+            let _ = sent.and_then(|()| socket.read_to_string(&mut answer).map(drop));
+            if answer.is_empty() {
+                break;
+            }
+            if answer.starts_with("HTTP/1.1 201") {
+                made.insert(id);
+            }
+        }
+        made
+    };
+    let answered: BTreeSet<String> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || client(number))).collect();
+        until("they are at work", || {
+            let plans = gateway.ask("GET", "/plans?limit=1000", Value::Null, 200);
+            (plans["data"].as_array().unwrap().len() > 3 * CLIENTS).then_some(())
+        });
+        gateway.stop();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let plans = world.start("a").ask("GET", "/plans?limit=1000", Value::Null, 200);
+    let kept = plans["data"].as_array().unwrap().iter().map(|plan| plan["id"].as_str().unwrap().to_owned());
+    assert_eq!(kept.collect::<BTreeSet<_>>(), answered);
+}
+
+#[test]
+fn a_document_is_applied_to_what_somebody_has_seen() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let document = json!({"plans": [{"id": "free"}]});
+    let seen =
+        gateway.ask("POST", "/apply?dry_run=true&prune=true", document.clone(), 200)["revision"].to_string();
+    gateway.ask("POST", "/plans", json!({"id": "made-since"}), 201);
+    let (status, _, refused) = gateway.as_of("POST", "/apply?prune=true", &seen, &document);
+    assert_eq!((status, &refused["revision"]), (409, &json!(1)), "{refused}");
+    assert_eq!(gateway.as_of("POST", "/apply?prune=true", "1", &document).0, 200);
+    // Which of two would count?
+    let twice = r#"{"id": "twice", "limits": [], "limits": []}"#;
+    let (status, told) = call(gateway.admin.unwrap(), "POST", "/admin/v1/plans", OPERATOR, twice);
+    assert!(status == 400 && told["detail"].as_str().unwrap().contains("`limits` is given twice"), "{told}");
 }
 
 #[test]

@@ -43,9 +43,9 @@ const LAYOUT: &str = "CREATE TABLE IF NOT EXISTS tollbook_layout (layout SMALLIN
      PRIMARY KEY (layout, step)) ENGINE = InnoDB";
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('tollbook_', LEFT(SHA2(DATABASE(), 256), 32)), ?)";
 const UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('tollbook_', LEFT(SHA2(DATABASE(), 256), 32)))";
-const TABLES: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()";
-const OURS: &str = "SELECT COUNT(*) FROM information_schema.tables \
-     WHERE table_schema = DATABASE() AND table_name = 'tollbook_layout'";
+/// In one statement: between two, another start may make the first table.
+const TABLES: &str = "SELECT COUNT(*), CAST(COALESCE(SUM(table_name = 'tollbook_layout'), 0) AS SIGNED) \
+     FROM information_schema.tables WHERE table_schema = DATABASE()";
 const NEWEST: &str = "SELECT CAST(layout AS SIGNED), CAST(step AS SIGNED) FROM tollbook_layout \
      ORDER BY layout DESC, step DESC LIMIT 1";
 const DONE: &str = "INSERT INTO tollbook_layout (layout, step) VALUES (?, ?)";
@@ -140,10 +140,9 @@ fn version(text: &str) -> Option<(u32, u32)> {
 
 /// Where the database's layout is; (0, 0) where it is empty.
 async fn at(connection: &mut MySqlConnection) -> Result<At, StoreError> {
-    let ours: i64 = sqlx::query_scalar(OURS).fetch_one(&mut *connection).await.map_err(not_applied)?;
+    let (tables, ours): (i64, i64) =
+        sqlx::query_as(TABLES).fetch_one(&mut *connection).await.map_err(not_applied)?;
     if ours == 0 {
-        let tables: i64 =
-            sqlx::query_scalar(TABLES).fetch_one(&mut *connection).await.map_err(not_applied)?;
         if tables > 0 {
             return Err(damaged("the database has another program's tables".to_owned()));
         }

@@ -34,10 +34,11 @@ const MYSQL_MIN: (u32, u32) = (8, 0);
 
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
 const READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
-/// What is in `/*M! */` is read by MariaDB alone, what is in `/*!80000 */` by MySQL alone.
+/// MariaDB makes IN of EXISTS, and a statement that was made so loses the condition when it is run again on its connection
+/// (seen with 10.11). What is in `/*M! */` is read by MariaDB alone, what is in `/*!80000 */` by MySQL alone.
 const SESSION: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', \
      innodb_lock_wait_timeout = 5, wait_timeout = 60 \
-     /*M!100100 , max_statement_time = 60, idle_transaction_timeout = 30 */ /*!80000 , max_execution_time = 60000 */";
+     /*M!100100 , max_statement_time = 60, idle_transaction_timeout = 30, optimizer_switch = 'exists_to_in=off' */ /*!80000 , max_execution_time = 60000 */";
 
 const LAYOUT: &str = "CREATE TABLE IF NOT EXISTS tollbook_layout (layout SMALLINT NOT NULL, step SMALLINT NOT NULL, \
      PRIMARY KEY (layout, step)) ENGINE = InnoDB";

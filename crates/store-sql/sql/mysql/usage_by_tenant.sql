@@ -16,9 +16,8 @@ WHERE admitted_at >= ?1 AND admitted_at < ?2 AND side = 0 AND tenant = ?3 AND (L
     AND (LENGTH(?5) = 0 OR project = ?5) AND (LENGTH(?6) = 0 OR key_id = ?6) AND (LENGTH(?7) = 0 OR service = ?7)
     AND (LENGTH(?8) = 0 OR end_user = ?8) AND (LENGTH(?9) = 0 OR model_used = ?9)
     AND NOT EXISTS (
-        SELECT 1 FROM entry, JSON_TABLE(entry.posted, '$[*]' COLUMNS (
-            subject BIGINT PATH '$[0]', account BIGINT PATH '$[1]'
-        )) AS leg
+        -- A leg is written as `[subject,account,…`.
+        SELECT 1 FROM entry
         WHERE entry.reservation = UNHEX(used.reservation) AND entry.side = used.side
-            AND leg.subject = ?10 AND leg.account = ?11
+            AND LOCATE(CONCAT('[', ?10, ',', ?11, ','), entry.posted) > 0
     )

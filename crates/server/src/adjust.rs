@@ -14,7 +14,7 @@ use tollbook_engine::AdjustCall;
 use tollbook_ledger::{self as ledger, AMOUNT_MAX, Measure, ReservationId};
 use tollbook_policy::{Catalog, Rule, Scope, Subject, measure_word};
 use tollbook_pricing::parse_scaled;
-use tollbook_store::{Ending, EntryBody, Figures, Journal, LADDER_MAX, NAME_MAX, Name, nano_text};
+use tollbook_store::{Ending, Entry, EntryBody, Figures, Journal, LADDER_MAX, NAME_MAX, Name, nano_text};
 
 use crate::admin::Refusal;
 
@@ -61,6 +61,12 @@ pub(crate) async fn post(
         return Err(bad(format!("`{}` is no quota; what a rate counted is gone by itself", order.limit)));
     };
     let known = journal.by_reservation(ReservationId(id)).await.map_err(|error| told(&error))?;
+    let same =
+        |entry: &Entry| entry.posted.iter().all(|posted| (posted.account, posted.amount) == (account, delta));
+    if !known.iter().all(same) {
+        let message = "`id` stands for another adjustment, of another limit or amount; nothing was posted";
+        return Err(Refusal::new(StatusCode::CONFLICT, "conflict", message));
+    }
     let (period, end) = calendar.current(admission.now() / 1_000_000);
     let mut applied = false;
     if known.is_empty() {

@@ -5,7 +5,7 @@
 //! reply, a lost shard). When the engine is away the limits of a call say what becomes of it (`away`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -13,7 +13,7 @@ use tollbook_engine::{
     Applied, DueHold, Engine, EngineError, ExpireCall, Receipt, Reply, ReserveCall, Shard, Verdict,
 };
 use tollbook_ledger::{Attempt, Denial, Leg, Micros, ReservationId, Reserve};
-use tollbook_policy::{PeriodTable, WhenAway};
+use tollbook_policy::{Limit, PeriodTable, WhenAway};
 use tollbook_pricing::Task;
 use tollbook_store::{Hold, Side};
 use tollbook_telemetry::{Metrics, labels};
@@ -25,6 +25,7 @@ use crate::counting::{Budget, CountingBounds};
 use crate::denials::Denials;
 use crate::estimate::{self, Estimate};
 use crate::figures::{Figure, Figures};
+use crate::keys::Callers;
 use crate::live::{Live, LiveCalls, Lives};
 use crate::outcome::Outcome;
 use crate::plans::{ACCOUNTS_MAX, Keeper, Plan, Plans};
@@ -147,15 +148,16 @@ pub struct Admission {
     pub(crate) metrics: Arc<Metrics>,
     snapshot: ArcSwap<Snapshot>,
     pub(crate) bindings: Bindings,
-    periods: RwLock<Arc<PeriodTable>>,
     time: Arc<EngineTime>,
     settings: Settings,
     pub(crate) denials: Denials,
     pub(crate) away: Arc<Away>,
     /// Some key is let in while the engine is away.
-    admits_away: AtomicBool,
+    pub(crate) admits_away: AtomicBool,
     /// Keys may have been made that the snapshot does not have.
     pub(crate) keys_behind: AtomicBool,
+    /// Where those are found who are not in the snapshot itself.
+    pub(crate) callers: OnceLock<Arc<dyn Callers>>,
     pub(crate) counting: Arc<Budget>,
     ids: Ids,
 }
@@ -227,7 +229,6 @@ impl Admission {
         };
         let local_plans = plans(Keeper::Local(Arc::clone(&away)), Arc::new(Metrics::new()));
         let plans = plans(Keeper::Engine(Arc::clone(&engine), Arc::clone(&away)), Arc::clone(&metrics));
-        let periods = PeriodTable::new(snapshot.catalog.calendars(), now / 1_000_000);
         report::name(&metrics, &snapshot);
         Ok(Arc::new(Self {
             engine,
@@ -238,9 +239,9 @@ impl Admission {
             vouchers,
             admits_away: AtomicBool::new(away::admits_any(&snapshot.catalog, now / 1_000_000)),
             keys_behind: AtomicBool::new(false),
+            callers: OnceLock::new(),
             snapshot: ArcSwap::new(snapshot),
             bindings: Bindings::new(Arc::clone(&metrics)),
-            periods: RwLock::new(Arc::new(periods)),
             time,
             settings,
             denials: Denials::default(),
@@ -269,11 +270,17 @@ impl Admission {
 
     /// Puts another configuration in force for calls that come from now on.
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
-        let periods = PeriodTable::new(snapshot.catalog.calendars(), self.now_s());
-        *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(periods);
         report::name(&self.metrics, &snapshot);
-        self.denials.keep(&snapshot.catalog.rules().map(|(_, rule)| rule.limit.name.as_str()).collect());
-        self.admits_away.store(away::admits_any(&snapshot.catalog, self.now_s()), Ordering::Relaxed);
+        let admits_away = away::admits_any(&snapshot.catalog, self.now_s());
+        match self.callers.get() {
+            None => {
+                let named = |limit: &Limit| (limit.scope.to_string(), limit.name.clone());
+                self.denials.keep(&snapshot.catalog.rules().map(|(_, rule)| named(&rule.limit)).collect());
+                self.admits_away.store(admits_away, Ordering::Relaxed);
+            }
+            // What tenants have is not among it: what was seen of them stays.
+            Some(_) => drop(self.admits_away.fetch_or(admits_away, Ordering::Relaxed)),
+        }
         self.snapshot.store(snapshot);
         // They hold the snapshot before this one.
         self.bindings.clear();
@@ -467,10 +474,10 @@ impl Admission {
         estimate: &mut Estimate,
         asking: &Asking<'_>,
     ) -> Result<Asked, Refused> {
-        let mut first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
+        let mut first = estimate.legs(bound, &bound.periods(self.now_s()))?;
         let near = bound.is_near(Side::Tenant, &first) || self.is_pool_near(bound, estimate)?;
         if near && self.count_exactly(bound, estimate, asking).await {
-            first = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
+            first = estimate.legs(bound, &bound.periods(self.now_s()))?;
         }
         let estimate = &*estimate;
         let legs = |periods: &PeriodTable| estimate.legs(bound, periods);
@@ -494,7 +501,7 @@ impl Admission {
         if !bound.pool.accounts.iter().any(|account| account.hard) {
             return Ok(false);
         }
-        let legs = estimate.pool_legs(bound, &self.periods_at(bound, self.now_s()), 0)?;
+        let legs = estimate.pool_legs(bound, &bound.periods(self.now_s()), 0)?;
         Ok(bound.is_near(Side::Pool, &legs))
     }
 
@@ -513,7 +520,7 @@ impl Admission {
         let output = expected.unwrap_or(open.estimate.demand.cap);
         let context = open.opening(Side::Pool).context();
         let legs = |periods: &PeriodTable| open.estimate.pool_legs(bound, periods, output);
-        let first = legs(&self.periods_at(bound, self.now_s()))?;
+        let first = legs(&bound.periods(self.now_s()))?;
         let reserve = self.fresh(pool_id(open.tenant.receipt.id), attempt, bound, first, context);
         match self.reserve(bound, Side::Pool, open.stream, reserve, legs).await? {
             Asked::Admitted { receipt, plan, degraded, .. } => {
@@ -580,7 +587,7 @@ impl Admission {
                 Verdict::Recalendar if !recalendared => {
                     recalendared = true;
                     self.metrics.admission_recalendared.inc(());
-                    call.reserve.legs = legs(&self.periods_at(bound, reply.now / 1_000_000))?;
+                    call.reserve.legs = legs(&bound.periods(reply.now / 1_000_000))?;
                 }
                 Verdict::Deny { due, .. } if !due.is_empty() && !swept => {
                     swept = true;
@@ -610,20 +617,6 @@ impl Admission {
     ) -> Reserve {
         let life = Micros::try_from(self.settings.lives.door.as_micros()).unwrap_or(Micros::MAX);
         Reserve { id, attempt, life, profile: bound.profile(), legs, context }
-    }
-
-    pub(crate) fn periods_at(&self, bound: &Bound, now_s: u64) -> Arc<PeriodTable> {
-        let held = Arc::clone(&self.periods.read().unwrap_or_else(PoisonError::into_inner));
-        let current = self.snapshot.load();
-        let same = Arc::ptr_eq(&current, &bound.snapshot);
-        if same && held.valid(now_s) {
-            return held;
-        }
-        let table = Arc::new(PeriodTable::new(bound.snapshot.catalog.calendars(), now_s));
-        if same {
-            *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&table);
-        }
-        table
     }
 
     /// Expires holds a denial told of (L7).

@@ -12,7 +12,7 @@ use tollbook_ledger::{
     Profile, Shape,
 };
 use tollbook_policy::{
-    Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, Key, MeterPair, Subject, WhenAway,
+    Binding, BoundAccount, Call, EstimatorChoice, FACTOR_ONE, Key, MeterPair, PeriodTable, Subject, WhenAway,
 };
 use tollbook_pricing::{EstimatorIds, Kinds, Learned, ModelFacts, Price, Vocabulary};
 use tollbook_store::{EntryBody, Name, Side};
@@ -266,6 +266,11 @@ impl Bindings {
 }
 
 impl Bound {
+    /// The periods of its quotas around `now` (UTC seconds).
+    pub(crate) fn periods(&self, now: u64) -> Arc<PeriodTable> {
+        self.snapshot.periods(now)
+    }
+
     /// How the next call is expected to stream.
     pub(crate) fn profile(&self) -> Profile {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner).pace.profile()

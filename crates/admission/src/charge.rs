@@ -179,7 +179,7 @@ fn decided(open: &Open, binding: &Binding, receipt: &Receipt) -> Vec<u64> {
     });
     let grew = open.live.granted().filter(|_| std::ptr::eq(binding, &raw const open.bound.tenant));
     let Some(output) = grew else { return held.collect() };
-    let periods = open.admission.periods_at(&open.bound, open.admission.now_s());
+    let periods = open.bound.periods(open.admission.now_s());
     let legs = open.estimate.legs(&open.bound, &periods).unwrap_or_default();
     let grown = |index: usize| {
         let leg = legs.get(index).filter(|_| is_watched(binding, index))?;

@@ -121,7 +121,7 @@ impl Admission {
         }
         let demands = match &estimate {
             Some(estimate) => {
-                let periods = self.periods_at(&bound, self.now_s());
+                let periods = bound.periods(self.now_s());
                 estimate.demands(&bound, &periods, (&**self.engine(), self.deadline())).await?
             }
             None => Vec::new(),
@@ -158,19 +158,12 @@ impl Admission {
         if bound.counts_always() {
             return Ok(true);
         }
-        let legs = estimate.legs(bound, &self.periods_at(bound, self.now_s()))?;
+        let legs = estimate.legs(bound, &bound.periods(self.now_s()))?;
         Ok(legs.iter().filter(|leg| counts_input(leg.measure)).any(|leg| {
             let hard = lines.iter().filter(|line| line.account == leg.account && line.hard && !line.shadow);
             let left = hard.map(|line| line.remaining).min();
             left.is_some_and(|left| u128::from(leg.worst) * 10 >= u128::from(left) * 9)
         }))
-    }
-
-    /// A principal for a configured key id, for operators.
-    pub fn principal_of(&self, key_id: &str) -> Option<Principal> {
-        let snapshot = self.snapshot();
-        let digest = snapshot.catalog.keys().iter().find(|k| k.id == key_id)?.secrets.first()?.digest;
-        Principal::new(snapshot, digest)
     }
 
     async fn lines(

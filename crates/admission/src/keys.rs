@@ -2,13 +2,45 @@
 //!
 //! A key is known by its keyed hash; why one is refused is not told. Where keys may have been made that this gateway cannot
 //! know, none is called unknown: whoever is told so gives up for good.
+//! A snapshot that has no callers of its own asks [`Callers`] for the tenant's: what was found before is there without
+//! waiting; else the call waits for the lookup, and is told 503 where that fails.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::admit::Admission;
+use crate::away;
 use crate::refused::Refused;
 use crate::snapshot::{Principal, Snapshot};
+
+/// Who shows a key.
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// Somebody of the tenant whose snapshot this is.
+    Of(Arc<Snapshot>),
+    /// Nobody has the key.
+    Nobody,
+}
+
+/// Callers cannot be looked up now; why is told where it happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("callers cannot be looked up now")]
+pub struct CallersAway;
+
+/// A lookup under way.
+pub type Lookup<'a> = Pin<Box<dyn Future<Output = Result<Caller, CallersAway>> + Send + 'a>>;
+
+/// Finds callers, by the digest of what they show. Object safe.
+///
+/// What it finds stands on `base`: a call is decided by the tenant's limits and that one's models and prices together.
+pub trait Callers: Send + Sync + 'static {
+    /// What is known without waiting.
+    fn known(&self, base: &Arc<Snapshot>, digest: &[u8; 32]) -> Option<Caller>;
+    /// Looks the caller up.
+    fn find<'a>(&'a self, base: &'a Arc<Snapshot>, digest: &'a [u8; 32]) -> Lookup<'a>;
+}
 
 impl Admission {
     /// Says whether keys may have been made that this gateway cannot know: one that it does not know is not told that it
@@ -17,30 +49,62 @@ impl Admission {
         self.keys_behind.store(behind, Ordering::Relaxed);
     }
 
-    /// Finds who an API key belongs to.
+    /// Says where callers are looked up who are not in the snapshot itself; once, before the first call.
+    pub fn set_callers(&self, callers: Arc<dyn Callers>) {
+        // A second one is not meant, and changes nothing.
+        let _ = self.callers.set(callers);
+    }
+
+    /// Finds who an API key belongs to, among those the snapshot has itself.
     ///
     /// # Errors
     /// `BadApiKey` for one that is unknown, disabled or expired; `KeysBehind` for an unknown one that may be new.
     pub fn identify(&self, api_key: &str) -> Result<Principal, Refused> {
-        self.identify_in(&self.snapshot(), api_key)
-    }
-
-    /// The same under a snapshot the caller has taken.
-    ///
-    /// # Errors
-    /// `BadApiKey` for one that is unknown, disabled or expired.
-    pub fn identify_in(&self, snapshot: &Arc<Snapshot>, api_key: &str) -> Result<Principal, Refused> {
+        let snapshot = self.snapshot();
         let digest = snapshot.api_key_hash.digest(api_key);
         self.principal(snapshot, digest)
     }
 
-    pub(crate) fn principal(&self, snapshot: &Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {
-        let unknown = || {
-            if self.keys_behind.load(Ordering::Relaxed) { Refused::KeysBehind } else { Refused::BadApiKey }
+    /// Finds who an API key belongs to, under a snapshot the caller has taken.
+    ///
+    /// # Errors
+    /// `BadApiKey` for one that is unknown, disabled or expired; `KeysBehind` for one that cannot be looked up, or is
+    /// unknown and may be new.
+    pub async fn identify_in(&self, base: &Arc<Snapshot>, api_key: &str) -> Result<Principal, Refused> {
+        let digest = base.api_key_hash.digest(api_key);
+        let Some(callers) = self.callers.get() else { return self.principal(Arc::clone(base), digest) };
+        let caller = match callers.known(base, &digest) {
+            Some(caller) => caller,
+            None => self.found(callers.find(base, &digest).await.map_err(|_| Refused::KeysBehind)?),
         };
-        let key = snapshot.catalog.key(&digest).ok_or_else(unknown)?;
+        match caller {
+            Caller::Of(snapshot) => self.principal(snapshot, digest),
+            Caller::Nobody => Err(self.unknown()),
+        }
+    }
+
+    /// Whether a caller is still who they were, under the snapshot that is in force now; no if it is not known.
+    pub fn is_still(&self, base: &Arc<Snapshot>, caller: &Principal) -> bool {
+        let Some(callers) = self.callers.get() else { return Arc::ptr_eq(base, caller.snapshot()) };
+        let known = callers.known(base, caller.digest());
+        matches!(known, Some(Caller::Of(snapshot)) if Arc::ptr_eq(&snapshot, caller.snapshot()))
+    }
+
+    fn found(&self, caller: Caller) -> Caller {
+        if let Caller::Of(snapshot) = &caller {
+            self.admits_away.fetch_or(away::admits_any(&snapshot.catalog, self.now_s()), Ordering::Relaxed);
+        }
+        caller
+    }
+
+    fn principal(&self, snapshot: Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {
+        let key = snapshot.catalog.key(&digest).ok_or_else(|| self.unknown())?;
         snapshot.catalog.check_key(key, &digest, self.now_s()).map_err(|_| Refused::BadApiKey)?;
-        Principal::new(Arc::clone(snapshot), digest).ok_or(Refused::BadApiKey)
+        Principal::new(snapshot, digest).ok_or(Refused::BadApiKey)
+    }
+
+    fn unknown(&self) -> Refused {
+        if self.keys_behind.load(Ordering::Relaxed) { Refused::KeysBehind } else { Refused::BadApiKey }
     }
 
     /// The models a caller may use, by id.

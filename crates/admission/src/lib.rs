@@ -46,6 +46,7 @@ pub use counting::{
 };
 pub use explain::{Explanation, StandingLine};
 pub use figures::{Figure, Figures};
+pub use keys::{Caller, Callers, CallersAway, Lookup};
 pub use live::{Leave, Lives};
 pub use outcome::{Ending, Outcome};
 pub use ratios::{IDLE as RATIO_IDLE, RATIOS_MAX};

@@ -79,7 +79,7 @@ impl Admission {
     }
 
     /// How often each limit has refused since the start, by its name.
-    pub fn denials(&self) -> std::collections::BTreeMap<String, u64> {
+    pub fn denials(&self) -> std::collections::BTreeMap<(String, String), u64> {
         self.denials.counts()
     }
 
@@ -110,7 +110,7 @@ impl Admission {
         };
         let side = if refusal.pool { Side::Pool } else { Side::Tenant };
         self.metrics.admission_denied.inc((side_label(side), measure_label(refusal.measure), kind));
-        self.denials.note(&refusal.limit);
+        self.denials.note(&refusal.subject, &refusal.limit);
     }
 
     /// A call has ended.

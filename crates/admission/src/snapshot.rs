@@ -1,12 +1,13 @@
 //! One version of the configuration, as admission uses it.
 //!
-//! A call takes one snapshot at its door and keeps it to its end, so no call is handled under two versions (B234).
+//! A call takes one snapshot at its door and keeps it to its end, so no call is handled under two versions (B234). Where
+//! callers are looked up tenant by tenant, that is its tenant's: the same models and prices, and a catalog on top of theirs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::counting::Counting;
-use tollbook_policy::{Catalog, Key};
+use tollbook_policy::{Catalog, Key, PeriodTable};
 use tollbook_pricing::{ModelFacts, PriceBook};
 use tollbook_wire::{Dialect, Surface, Surfaces};
 
@@ -15,11 +16,50 @@ use tollbook_wire::{Dialect, Surface, Surfaces};
 pub struct Snapshot {
     /// Rises with every change; told in metrics.
     pub generation: u64,
-    pub catalog: Catalog,
-    pub prices: PriceBook,
+    pub catalog: Arc<Catalog>,
+    pub prices: Arc<PriceBook>,
     /// By model id (not alias); one for every model of the catalog.
-    pub models: BTreeMap<String, ModelPlan>,
+    pub models: Arc<BTreeMap<String, ModelPlan>>,
     pub api_key_hash: ApiKeyHash,
+    /// Of the catalog's quotas, as last asked for.
+    periods: RwLock<Arc<PeriodTable>>,
+}
+
+impl Snapshot {
+    pub fn new(
+        generation: u64,
+        catalog: impl Into<Arc<Catalog>>,
+        prices: impl Into<Arc<PriceBook>>,
+        models: impl Into<Arc<BTreeMap<String, ModelPlan>>>,
+        api_key_hash: ApiKeyHash,
+    ) -> Self {
+        let (catalog, prices, models) = (catalog.into(), prices.into(), models.into());
+        Self { generation, catalog, prices, models, api_key_hash, periods: RwLock::default() }
+    }
+
+    /// The same with another catalog, of one generation with it.
+    #[must_use]
+    pub fn with(&self, catalog: Catalog) -> Self {
+        Self {
+            generation: self.generation,
+            catalog: Arc::new(catalog),
+            prices: Arc::clone(&self.prices),
+            models: Arc::clone(&self.models),
+            api_key_hash: self.api_key_hash.clone(),
+            periods: RwLock::default(),
+        }
+    }
+
+    /// The periods of its quotas around `now` (UTC seconds).
+    pub(crate) fn periods(&self, now: u64) -> Arc<PeriodTable> {
+        let held = Arc::clone(&self.periods.read().unwrap_or_else(PoisonError::into_inner));
+        if held.valid(now) {
+            return held;
+        }
+        let table = Arc::new(PeriodTable::new(self.catalog.calendars(), now));
+        *self.periods.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&table);
+        table
+    }
 }
 
 /// How one model is served and counted.
@@ -86,6 +126,13 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// A key by its id, for operators. `None` when the snapshot knows none.
+    pub fn of_key(snapshot: Arc<Snapshot>, id: &str) -> Option<Self> {
+        let key = snapshot.catalog.keys().iter().find(|key| key.id == id)?;
+        let digest = key.secrets.first()?.digest;
+        Self::new(snapshot, digest)
+    }
+
     /// `None` when the snapshot knows no key of that digest.
     pub(crate) fn new(snapshot: Arc<Snapshot>, digest: [u8; 32]) -> Option<Self> {
         snapshot.catalog.key(&digest)?;

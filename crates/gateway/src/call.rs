@@ -117,14 +117,13 @@ async fn admit(
         Shown::Nothing => return Err(refused(tollbook_admission::Refused::NoApiKey)),
         Shown::Contradiction => return Err(refused(tollbook_admission::Refused::BadApiKey)),
     };
-    let identify = |plane: &Plane| gateway.admission.identify_in(&plane.snapshot, api_key).map_err(refused);
     let mut plane = gateway.plane();
-    let mut principal = identify(&plane)?;
+    let mut principal = gateway.admission.identify_in(&plane.snapshot, api_key).await.map_err(refused)?;
     let taken = plane.intake.read(&head.headers, body).await.map_err(|e| intake(&e, &plane))?;
     // A body may take its time: a key that was disabled meanwhile is refused all the same.
     let now = gateway.plane();
-    if !Arc::ptr_eq(&now, &plane) {
-        principal = identify(&now)?;
+    if !Arc::ptr_eq(&now, &plane) || !gateway.admission.is_still(&now.snapshot, &principal) {
+        principal = gateway.admission.identify_in(&now.snapshot, api_key).await.map_err(refused)?;
         plane = now;
     }
     let call = Call {

@@ -184,8 +184,8 @@ impl Gateway {
             Found::Door(Door::Healthz) => plain(StatusCode::OK, "ok\n"),
             Found::Door(Door::Readyz) => self.readyz(),
             Found::Door(Door::Metrics) => self.metrics_page(),
-            Found::Door(Door::Models) => self.models(&request, None),
-            Found::Door(Door::Model) => self.models(&request, Some(paths::model_name(path))),
+            Found::Door(Door::Models) => self.models(&request, None).await,
+            Found::Door(Door::Model) => self.models(&request, Some(paths::model_name(path))).await,
             Found::Door(Door::Limits) => self.limits(&request).await,
             Found::OnlyBy(method) => self.not_allowed(&request, method),
             Found::Nothing => self.elsewhere(request).await,
@@ -279,10 +279,10 @@ impl Gateway {
     }
 
     /// The models open to the key; spends nothing and works with every budget exhausted (B252).
-    fn models(&self, request: &Request<Incoming>, only: Option<&str>) -> Response<OutBody> {
+    async fn models(&self, request: &Request<Incoming>, only: Option<&str>) -> Response<OutBody> {
         let dialect = dialect_of(request);
         let id = self.request_id();
-        let principal = match self.principal(request) {
+        let principal = match self.principal(request).await {
             Ok(principal) => principal,
             Err(problem) => return problem.respond(dialect, &id),
         };
@@ -303,7 +303,7 @@ impl Gateway {
     async fn limits(&self, request: &Request<Incoming>) -> Response<OutBody> {
         let dialect = dialect_of(request);
         let id = self.request_id();
-        let principal = match self.principal(request) {
+        let principal = match self.principal(request).await {
             Ok(principal) => principal,
             Err(problem) => return problem.respond(dialect, &id),
         };
@@ -313,10 +313,13 @@ impl Gateway {
         }
     }
 
-    fn principal(&self, request: &Request<Incoming>) -> Result<tollbook_admission::Principal, Problem> {
+    async fn principal(&self, request: &Request<Incoming>) -> Result<tollbook_admission::Principal, Problem> {
         let refused = |refused| Problem::refused(refused, dialect_of(request), 0);
         match headers::shown_api_key(request.headers()) {
-            Shown::ApiKey(api_key) => self.admission.identify(api_key).map_err(refused),
+            Shown::ApiKey(api_key) => {
+                let snapshot = self.admission.snapshot();
+                self.admission.identify_in(&snapshot, api_key).await.map_err(refused)
+            }
             Shown::Nothing => Err(refused(tollbook_admission::Refused::NoApiKey)),
             Shown::Contradiction => Err(refused(tollbook_admission::Refused::BadApiKey)),
         }

@@ -122,7 +122,7 @@ async fn admit(
         Shown::Nothing => return Err(refused(Refused::NoApiKey)),
         Shown::Contradiction => return Err(refused(Refused::BadApiKey)),
     };
-    let caller = gateway.admission.identify_in(&plane.snapshot, api_key).map_err(refused)?;
+    let caller = gateway.admission.identify_in(&plane.snapshot, api_key).await.map_err(refused)?;
     let way = Passage { gateway, plane, pass, caller, request_id };
     let head = Head {
         api_key: api_key.to_owned(),
@@ -153,7 +153,7 @@ impl Passage<'_> {
         let content_type = content_type(&head.headers)?;
         let taken = self.plane.intake.read(&head.headers, body).await;
         let taken = taken.map_err(|e| call::intake(&e, &self.plane))?;
-        let upstream = self.renewed(&head)?;
+        let upstream = self.renewed(&head).await?;
         let text = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default();
         let read = tollbook_wire::decode_passed(dialect, text, &taken.bytes);
         let Some(read) = read.filter(|_| self.takes(text)) else {
@@ -201,15 +201,15 @@ impl Passage<'_> {
     }
 
     /// The configuration may have changed while the body came: what is in force now decides.
-    fn renewed(&mut self, head: &Head) -> Result<Option<String>, Problem> {
-        let now = self.gateway.plane();
-        if Arc::ptr_eq(&now, &self.plane) {
+    async fn renewed(&mut self, head: &Head) -> Result<Option<String>, Problem> {
+        let (now, admission) = (self.gateway.plane(), &self.gateway.admission);
+        if Arc::ptr_eq(&now, &self.plane) && admission.is_still(&now.snapshot, &self.caller) {
             return Ok(self.pass.upstream.clone());
         }
         let dialect = self.pass.dialect;
         let found = passes::find(&now.config, &head.method, &head.path, dialect);
         let passes::Passing::Pass(pass) = found else { return Err(nowhere(dialect)) };
-        let caller = self.gateway.admission.identify_in(&now.snapshot, &head.api_key);
+        let caller = admission.identify_in(&now.snapshot, &head.api_key).await;
         self.caller = caller.map_err(|refused| Problem::refused(refused, dialect, 0))?;
         self.plane = now;
         Ok(pass.upstream)

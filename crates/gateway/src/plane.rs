@@ -146,13 +146,9 @@ mod tests {
     use crate::config;
 
     fn snapshot(generation: u64) -> Arc<Snapshot> {
-        Arc::new(Snapshot {
-            generation,
-            catalog: Catalog::new(Draft::default()).unwrap(),
-            prices: PriceBook { version: 1, models: BTreeMap::new(), default: None },
-            models: BTreeMap::new(),
-            api_key_hash: ApiKeyHash::new(None),
-        })
+        let prices = PriceBook { version: 1, models: BTreeMap::new(), default: None };
+        let catalog = Catalog::new(Draft::default()).unwrap();
+        Arc::new(Snapshot::new(generation, catalog, prices, BTreeMap::new(), ApiKeyHash::new(None)))
     }
 
     fn config(upstreams: Vec<config::Upstream>) -> Config {

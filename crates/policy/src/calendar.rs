@@ -266,8 +266,8 @@ pub struct PeriodTable {
 
 impl PeriodTable {
     /// Computes all rows around `now` (UTC seconds).
-    pub fn new(calendars: &[Calendar], now: u64) -> Self {
-        let mut table = Self { rows: Vec::with_capacity(calendars.len()), from: 0, until: u64::MAX };
+    pub fn new<'a>(calendars: impl Iterator<Item = &'a Calendar>, now: u64) -> Self {
+        let mut table = Self { rows: Vec::new(), from: 0, until: u64::MAX };
         for calendar in calendars {
             let (from, until) = calendar.current(now);
             table.rows.push(calendar.periods_around(now));

@@ -1,7 +1,8 @@
 //! Everything that is configured about who may call what, as one immutable snapshot.
 //!
 //! Invariants: a [`Catalog`] passed validation as a whole; every name in it resolves; it never changes, a change is a
-//! new catalog. One resolved model id serves access, limits, price and accounting (B171): names are compared byte for
+//! new catalog. What one tenant has can be a catalog of its own, on top of one that all share: that has the models and
+//! pools and their limits, this the tenant and what belongs to it; ids of limits and calendars count through both. One resolved model id serves access, limits, price and accounting (B171): names are compared byte for
 //! byte, an alias resolves once, anything else is unknown.
 //! When a draft is wrong: all problems are told, none of it is used.
 
@@ -12,6 +13,7 @@ use crate::problem::{Problem, Warning};
 use crate::subject::{Scope, Subject};
 use crate::validate;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tollbook_ledger::{AccountId, LimitId, SubjectId};
 
 /// What an operator configures. Lists are flat; parents are named by id.
@@ -136,8 +138,10 @@ impl Rule {
 }
 
 /// A validated snapshot. Cheap to share, never changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Catalog {
+    /// What it stands on; that itself stands on nothing.
+    pub(crate) below: Option<Arc<Catalog>>,
     pub(crate) tenants: BTreeMap<String, Tenant>,
     pub(crate) projects: BTreeMap<(String, String), Project>,
     pub(crate) services: BTreeMap<(String, String), Service>,
@@ -147,7 +151,7 @@ pub struct Catalog {
     pub(crate) models: Vec<Model>,
     pub(crate) model_by_name: BTreeMap<String, usize>,
     pub(crate) rules: Vec<Rule>,
-    /// Rules by the one subject they cover.
+    /// Rules by the one subject they cover, as their limits are counted.
     pub(crate) by_subject: BTreeMap<SubjectId, Vec<usize>>,
     /// Rules for each user, by their tenant's subject.
     pub(crate) each_user: BTreeMap<SubjectId, Vec<usize>>,
@@ -161,7 +165,28 @@ impl Catalog {
     /// # Errors
     /// All problems, in the order of lists and indices.
     pub fn new(draft: Draft) -> Result<Self, Vec<Problem>> {
-        validate::catalog(draft)
+        validate::catalog(None, draft)
+    }
+
+    /// Checks a draft that has neither models nor pools and takes those of `below`, which stands on nothing itself.
+    ///
+    /// # Errors
+    /// All problems, in the order of lists and indices.
+    pub fn on(below: &Arc<Self>, draft: Draft) -> Result<Self, Vec<Problem>> {
+        validate::catalog(Some(Arc::clone(below)), draft)
+    }
+
+    /// What has the models and pools.
+    fn house(&self) -> &Self {
+        self.below.as_deref().unwrap_or(self)
+    }
+
+    fn rules_below(&self) -> &[Rule] {
+        self.below.as_deref().map_or(&[], |below| &below.rules)
+    }
+
+    fn calendars_below(&self) -> &[Calendar] {
+        self.below.as_deref().map_or(&[], |below| &below.calendars)
     }
 
     /// The key a secret's keyed hash belongs to.
@@ -196,11 +221,12 @@ impl Catalog {
 
     /// The model an id or alias stands for; everything after this uses its id.
     pub fn model(&self, name: &str) -> Option<&Model> {
-        self.model_by_name.get(name).and_then(|&at| self.models.get(at))
+        let house = self.house();
+        house.model_by_name.get(name).and_then(|&at| house.models.get(at))
     }
 
     pub fn models(&self) -> &[Model] {
-        &self.models
+        &self.house().models
     }
 
     /// Whether a key may use a model (by id). Re-asked at every hop (B167).
@@ -219,11 +245,11 @@ impl Catalog {
     }
 
     pub fn pool(&self, id: &str) -> Option<&Pool> {
-        self.pools.get(id)
+        self.house().pools.get(id)
     }
 
     pub fn pools(&self) -> impl Iterator<Item = &Pool> {
-        self.pools.values()
+        self.house().pools.values()
     }
 
     pub fn tenants(&self) -> impl Iterator<Item = &Tenant> {
@@ -232,26 +258,42 @@ impl Catalog {
 
     /// What a verdict's limit id stands for.
     pub fn rule(&self, id: LimitId) -> Option<&Rule> {
-        self.rules.get(usize::try_from(id.0).ok()?)
+        self.rule_at(usize::try_from(id.0).ok()?)
     }
 
-    /// All rules with their ids: the configured ones first, in their order.
+    pub(crate) fn rule_at(&self, at: usize) -> Option<&Rule> {
+        let below = self.rules_below();
+        below.get(at).or_else(|| self.rules.get(at.checked_sub(below.len())?))
+    }
+
+    /// Where the rules over one subject are, in the order of their ids.
+    pub(crate) fn over(&self, subject: &SubjectId) -> impl Iterator<Item = usize> {
+        let below = self.below.as_deref().and_then(|below| below.by_subject.get(subject));
+        below.into_iter().chain(self.by_subject.get(subject)).flatten().copied()
+    }
+
+    /// All rules with their ids: those below, then its own; of each the configured ones first, in their order.
     pub fn rules(&self) -> impl Iterator<Item = (LimitId, &Rule)> {
-        (0u32..).map(LimitId).zip(&self.rules)
+        (0u32..).map(LimitId).zip(self.rules_below().iter().chain(&self.rules))
+    }
+
+    /// Its own rules, without those below.
+    pub fn own_rules(&self) -> impl Iterator<Item = (LimitId, &Rule)> {
+        self.rules().skip(self.rules_below().len())
     }
 
     /// The calendars of all quotas; [`crate::PeriodTable`] is computed over them.
-    pub fn calendars(&self) -> &[Calendar] {
-        &self.calendars
+    pub fn calendars(&self) -> impl Iterator<Item = &Calendar> {
+        self.calendars_below().iter().chain(&self.calendars)
     }
 
     pub fn calendar(&self, id: CalendarId) -> Option<&Calendar> {
-        self.calendars.get(usize::from(id.0))
+        self.calendars().nth(usize::from(id.0))
     }
 
     /// What quotas' accounts are called without their subject, what they count and over which calendar.
     pub fn quotas(&self) -> impl Iterator<Item = (u64, tollbook_ledger::Measure, &Calendar)> {
-        self.rules.iter().filter_map(|rule| {
+        self.rules().filter_map(|(_, rule)| {
             let calendar = self.calendar(rule.calendar?)?;
             Some((rule.account_name, rule.limit.measure, calendar))
         })
@@ -270,7 +312,7 @@ impl Catalog {
             Form::Quota(rule) => self.calendar_of(rule),
             Form::Rate { .. } | Form::Forecast { .. } | Form::Concurrency => None,
         };
-        let at = self.rules.len();
+        let at = self.rules_below().len() + self.rules.len();
         match &limit.scope {
             Scope::One(subject) => self.by_subject.entry(subject.id()).or_default().push(at),
             Scope::EachUser { tenant } => self.each_user.entry(tenant_id(tenant)).or_default().push(at),
@@ -280,10 +322,10 @@ impl Catalog {
     }
 
     fn calendar_of(&mut self, rule: &crate::calendar::PeriodRule) -> Option<CalendarId> {
-        let known = self.calendars.iter().position(|calendar| calendar.rule() == rule);
+        let known = self.calendars().position(|calendar| calendar.rule() == rule);
         let at = known.unwrap_or_else(|| {
             self.calendars.push(Calendar::new(rule.clone()));
-            self.calendars.len() - 1
+            self.calendars_below().len() + self.calendars.len() - 1
         });
         u16::try_from(at).ok().map(CalendarId)
     }

@@ -55,7 +55,8 @@ pub(crate) fn limit(check: &mut Check, catalog: &Catalog, index: usize, draft: &
     })
 }
 
-/// Names are unique; a made-up name that is not says that one is needed.
+/// Names are unique among those of one catalog: each has its own history. A made-up name that is not says that one is
+/// needed.
 pub(crate) fn names(check: &mut Check, drafts: &[LimitDraft], kept: &[(usize, Limit)]) {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, limit) in kept {

@@ -199,7 +199,7 @@ fn old_calendar(rule: &mut Rule, versions: &[&HistoryRow], now: u64, left_behind
 fn openings(catalog: &Catalog, rows: &[HistoryRow], now: u64) -> Vec<OpeningNeeded> {
     let counted = counted_since(rows, now);
     let mut needed = Vec::new();
-    for (id, rule) in catalog.rules() {
+    for (id, rule) in catalog.own_rules() {
         let limit = &rule.limit;
         let Some(calendar) = rule.calendar.and_then(|id| catalog.calendar(id)) else { continue };
         if limit.opening == Opening::Zero {

@@ -86,7 +86,7 @@ impl Catalog {
         if let Some(user) = call.user {
             let subject = user_id(tenant, user);
             gather.subject(subject);
-            gather.rules(subject, self.each_user.get(&tenant_subject));
+            gather.rules(subject, self.each_user.get(&tenant_subject).into_iter().flatten().copied());
         }
         Ok(gather.binding())
     }
@@ -114,12 +114,12 @@ impl<'a> Gather<'a> {
     }
 
     fn subject(&mut self, subject: SubjectId) {
-        self.rules(subject, self.catalog.by_subject.get(&subject));
+        self.rules(subject, self.catalog.over(&subject));
     }
 
-    fn rules(&mut self, subject: SubjectId, rules: Option<&Vec<usize>>) {
-        for &at in rules.into_iter().flatten() {
-            let Some(rule) = self.catalog.rules.get(at) else { continue };
+    fn rules(&mut self, subject: SubjectId, rules: impl Iterator<Item = usize>) {
+        for at in rules {
+            let Some(rule) = self.catalog.rule_at(at) else { continue };
             if rule.limit.model.as_deref().is_some_and(|model| model != self.model) || rule.until <= self.now
             {
                 continue;

@@ -10,12 +10,13 @@ use crate::meter::{MeterPair, WEIGHT_MAX};
 use crate::problem::{List, Place, Problem, ProblemKind, Warning, WarningKind};
 use crate::subject::{ID_MAX, MODEL_ID_MAX, Scope, Subject, project_id, tenant_id};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tollbook_ledger::units::LIMITS_PER_LEG_MAX;
 use tollbook_ledger::{LEGS_MAX, SubjectId};
 
-pub(crate) fn catalog(draft: Draft) -> Result<Catalog, Vec<Problem>> {
+pub(crate) fn catalog(below: Option<Arc<Catalog>>, draft: Draft) -> Result<Catalog, Vec<Problem>> {
     let mut check = Check { problems: Vec::new(), pools: Vec::new() };
-    let (mut catalog, drafts) = check.objects(draft);
+    let (mut catalog, drafts) = check.objects(below, draft);
     let mut kept: Vec<(usize, Limit)> = Vec::new();
     for (index, draft) in drafts.iter().enumerate() {
         let limit = check_limit::limit(&mut check, &catalog, index, draft);
@@ -68,22 +69,12 @@ impl Check {
     }
 
     /// Everything but the limits.
-    fn objects(&mut self, draft: Draft) -> (Catalog, Vec<crate::limit::LimitDraft>) {
-        let mut catalog = Catalog {
-            tenants: BTreeMap::new(),
-            projects: BTreeMap::new(),
-            services: BTreeMap::new(),
-            pools: BTreeMap::new(),
-            keys: Vec::new(),
-            key_by_secret: BTreeMap::new(),
-            models: Vec::new(),
-            model_by_name: BTreeMap::new(),
-            rules: Vec::new(),
-            by_subject: BTreeMap::new(),
-            each_user: BTreeMap::new(),
-            calendars: Vec::new(),
-            warnings: Vec::new(),
-        };
+    fn objects(
+        &mut self,
+        below: Option<Arc<Catalog>>,
+        draft: Draft,
+    ) -> (Catalog, Vec<crate::limit::LimitDraft>) {
+        let mut catalog = Catalog { below, ..Catalog::default() };
         let Draft { tenants, projects, keys, services, pools, models, limits } = draft;
         for (index, tenant) in tenants.into_iter().enumerate() {
             self.id(List::Tenants, index, "id", &tenant.id, ID_MAX);

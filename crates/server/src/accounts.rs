@@ -151,7 +151,7 @@ fn told<'a>(
     account: &'a Account,
     balance: Option<&'a Balance>,
     now: u64,
-    denials: &'a BTreeMap<String, u64>,
+    denials: &'a BTreeMap<(String, String), u64>,
 ) -> impl Iterator<Item = Line> + 'a {
     // Of a period that is over nothing counts any more.
     let calendar = account.calendar.and_then(|id| catalog.calendar(id)).filter(|_| account.quota);
@@ -159,10 +159,13 @@ fn told<'a>(
     let standing = balance.map(|balance| balance.standing).filter(|standing| current(standing.period));
     account.limits.iter().filter_map(move |(id, shadow)| {
         let limit = &catalog.rule(*id)?.limit;
+        let named = (limit.scope.to_string(), limit.name.clone());
+        let denied = denials.get(&named).copied().unwrap_or(0);
+        let (subject, name) = named;
         Some(Line {
             limit: *id,
-            name: limit.name.clone(),
-            subject: limit.scope.to_string(),
+            name,
+            subject,
             measure: measure_word(limit.measure),
             form: limit.form.with_booking(),
             booking: booking(&limit.form),
@@ -175,7 +178,7 @@ fn told<'a>(
             live_holds: balance.map_or(0, |balance| balance.live_holds),
             reset: standing.map_or(0, |standing| standing.reset),
             shadow_denied: balance.map_or(0, |balance| balance.shadow_denied),
-            denied: denials.get(&limit.name).copied().unwrap_or(0),
+            denied,
         })
     })
 }

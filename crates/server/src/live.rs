@@ -15,6 +15,7 @@ use tollbook_admission::{Admission, Settings, Snapshot};
 use tollbook_gateway::{Config, Gateway};
 use tollbook_jobs::{Opening, Openings};
 use tollbook_ledger::units::SECOND;
+use tollbook_policy::Catalog;
 use tollbook_store_sql::{Place, SqlStore};
 use tollbook_telemetry::Metrics;
 
@@ -115,9 +116,8 @@ impl Live {
 
     async fn put_next(&self, next: Next) -> anyhow::Result<u64> {
         let Next { catalog, whole, providers } = next;
-        let (prices, models) = (whole.prices.clone(), whole.models.clone());
-        let api_key_hash = whole.hasher().clone();
-        let snapshot = Snapshot { generation: 0, catalog, prices, models, api_key_hash };
+        let (prices, models) = (Arc::clone(&whole.prices), Arc::clone(&whole.models));
+        let snapshot = Snapshot::new(0, catalog, prices, models, whole.hasher().clone());
         self.put(snapshot, providers.then(|| whole.gateway.clone())).await
     }
 
@@ -127,16 +127,12 @@ impl Live {
         let mut tries = 0;
         let (snapshot, prepared, list) = loop {
             let now = self.admission.now() / SECOND;
-            let past = history::look_up(snapshot.catalog.clone(), &self.store, now).await?;
+            let past = history::look_up(Catalog::clone(&snapshot.catalog), &self.store, now).await?;
             let list = history::openings(&past.needed, &past.catalog, &self.store).await;
             let list = list.context("cannot read the journal")?;
-            let next = Arc::new(Snapshot {
-                generation,
-                catalog: past.catalog.clone(),
-                prices: snapshot.prices.clone(),
-                models: snapshot.models.clone(),
-                api_key_hash: snapshot.api_key_hash.clone(),
-            });
+            let (prices, models) = (Arc::clone(&snapshot.prices), Arc::clone(&snapshot.models));
+            let hash = snapshot.api_key_hash.clone();
+            let next = Arc::new(Snapshot::new(generation, past.catalog.clone(), prices, models, hash));
             let prepared = match &settings {
                 Some(settings) => {
                     let prepared = self.gateway.prepare(settings.clone(), Arc::clone(&next));

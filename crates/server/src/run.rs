@@ -19,6 +19,7 @@ use tollbook_admission::{Admission, CountMode, Losable, Snapshot};
 use tollbook_gateway::{Config, Gateway};
 use tollbook_jobs::{Drain, Drift, Opening, Openings, Recover, Sweep};
 use tollbook_ledger::units::SECOND;
+use tollbook_policy::Catalog;
 use tollbook_store::Journal;
 use tollbook_store_sql::{Place, SqlStore};
 use tollbook_telemetry::Metrics;
@@ -125,11 +126,12 @@ impl Books {
         if let Some(base) = base {
             let (opened, next) = Office::open(Arc::new(store.clone()), base).await?;
             (office, gateway) = (Some(Arc::new(opened)), next.whole.gateway.clone());
-            (snapshot.catalog, snapshot.prices) = (next.catalog, next.whole.prices.clone());
-            snapshot.models = next.whole.models.clone();
+            (snapshot.catalog, snapshot.prices) = (Arc::new(next.catalog), Arc::clone(&next.whole.prices));
+            snapshot.models = Arc::clone(&next.whole.models);
         }
-        let (catalog, openings) = history::take_up(snapshot.catalog, &store, &store, now / SECOND).await?;
-        snapshot.catalog = catalog;
+        let (catalog, openings) =
+            history::take_up(Catalog::clone(&snapshot.catalog), &store, &store, now / SECOND).await?;
+        snapshot.catalog = Arc::new(catalog);
         metrics.process_start_unix.set((), now / SECOND);
         metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);

@@ -85,7 +85,7 @@ impl Admission {
         let now = self.now();
         call.reserve.id = local_id(call.reserve.id);
         // Its periods were looked up before the engine was waited for.
-        call.reserve.legs = legs(&self.periods_at(bound, now / 1_000_000))?;
+        call.reserve.legs = legs(&bound.periods(now / 1_000_000))?;
         let shares = shares(catalog, binding, &call.reserve.legs, self.away.gateways());
         let asked = call.clone();
         let verdict = self.away.local().reserve(now, asked, shares.clone()).map_err(|refusal| {

@@ -10,6 +10,7 @@
 )]
 
 mod away;
+mod callers;
 mod counting;
 mod explain;
 mod flaky;

@@ -271,11 +271,7 @@ fn snapshot(limits: Vec<LimitDraft>, model: Model) -> Snapshot {
         facts: model.facts,
         counting: model.counting,
     };
-    Snapshot {
-        generation: 1,
-        catalog: Catalog::new(draft).unwrap_or_else(|p| panic!("{p:?}")),
-        prices: PriceBook { version: 0, models: BTreeMap::new(), default: None },
-        models: BTreeMap::from([("gpt".to_owned(), plan)]),
-        api_key_hash: hash,
-    }
+    let catalog = Catalog::new(draft).unwrap_or_else(|p| panic!("{p:?}"));
+    let prices = PriceBook { version: 0, models: BTreeMap::new(), default: None };
+    Snapshot::new(1, catalog, prices, BTreeMap::from([("gpt".to_owned(), plan)]), hash)
 }

@@ -493,7 +493,7 @@ fn snapshot(plan: &Plan) -> Snapshot {
         let free = Price::new(&PriceDraft { rates, ..PriceDraft::default() }).unwrap();
         prices.models.insert("claude".to_owned(), free);
     }
-    Snapshot { generation: 1, catalog, prices, models, api_key_hash: hash }
+    Snapshot::new(1, catalog, prices, models, hash)
 }
 
 /// Price list `fx-1` of the field cases, currency units per million.

@@ -15,7 +15,7 @@ fn at(text: &str) -> u64 {
 fn calendar(kind: PeriodKind, zone: &str, anchor: Option<Anchor>) -> Calendar {
     let zone = (!matches!(kind, PeriodKind::Minute | PeriodKind::Lifetime)).then_some(zone);
     let limit = LimitDraft { shape: quota(kind, zone, anchor), ..daily(tenant("acme"), Measure::Tokens, 1) };
-    with(vec![limit]).calendars()[0].clone()
+    with(vec![limit]).calendars().next().unwrap().clone()
 }
 
 fn starts(calendar: &Calendar, now: &str) -> [String; 4] {

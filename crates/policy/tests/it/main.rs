@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at once")]
 
+mod below;
 mod calendar;
 mod catalog;
 mod history;

@@ -61,9 +61,7 @@ pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal
 
 fn principal(admin: &Admin, question: &Question<'_>) -> Result<Principal, Refusal> {
     match (&question.key_id, &question.api_key) {
-        (Some(id), None) => admin
-            .admission
-            .principal_of(id)
+        (Some(id), None) => Principal::of_key(admin.admission.snapshot(), id)
             .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key `{id}`"))),
         (None, Some(api_key)) => admin.admission.identify(api_key).map_err(refused),
         _ => Err(bad("give `request_id`, or one of `key_id` and `api_key`")),

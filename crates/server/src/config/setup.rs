@@ -147,7 +147,7 @@ pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) 
                 log: file.log.clone(),
                 traces,
                 calls,
-                snapshot: Snapshot { generation: 1, catalog, prices, models, api_key_hash },
+                snapshot: Snapshot::new(1, catalog, prices, models, api_key_hash),
                 base,
                 warnings,
                 digest: digest(source, &files),

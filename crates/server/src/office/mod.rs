@@ -65,8 +65,8 @@ pub struct State {
 pub struct Whole {
     base: Arc<Base>,
     pub gateway: tollbook_gateway::Config,
-    pub prices: PriceBook,
-    pub models: BTreeMap<String, ModelPlan>,
+    pub prices: Arc<PriceBook>,
+    pub models: Arc<BTreeMap<String, ModelPlan>>,
     /// The documents it has of the store.
     of: Vec<(ObjectName, String)>,
 }

@@ -336,7 +336,7 @@ tenants:
   - { id: b }
 ";
         let setup = crate::config::load_text("t.yaml", text, std::path::Path::new("t.yaml"), &|_| None);
-        setup.unwrap().snapshot.catalog
+        Catalog::clone(&setup.unwrap().snapshot.catalog)
     }
 
     fn call(id: u128, tenant: &str, day: u64, input: i64) -> Entry {

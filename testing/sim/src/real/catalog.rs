@@ -101,13 +101,8 @@ impl Plan {
             RatesDraft { input: Some("2".into()), output: Some("10".into()), ..RatesDraft::default() };
         let price = Price::new(&PriceDraft { rates, ..PriceDraft::default() });
         let prices = PriceBook { version: 1, models: BTreeMap::new(), default: price.ok() };
-        Ok(Arc::new(Snapshot {
-            generation,
-            catalog,
-            prices,
-            models: models.collect(),
-            api_key_hash: ApiKeyHash::new(None),
-        }))
+        let hash = ApiKeyHash::new(None);
+        Ok(Arc::new(Snapshot::new(generation, catalog, prices, models.collect::<BTreeMap<_, _>>(), hash)))
     }
 }
 

@@ -31,6 +31,9 @@ const WORDS: [&str; 16] = [
 /// Modules of `std` that reach outside or make order uncertain.
 const MODULES: [&str; 8] = ["time", "fs", "net", "env", "thread", "process", "io", "sync"];
 
+/// Of `std::sync` alone this: sharing what never changes answers no question differently.
+const SHARED: [&str; 2] = ["sync", "Arc"];
+
 /// Packages that a pure room must not depend on, even unused.
 const PACKAGES: [&str; 9] =
     ["tokio", "rand", "getrandom", "tracing", "log", "hyper", "futures-util", "sqlx", "redis"];
@@ -68,6 +71,9 @@ fn std_modules(code: &str) -> Vec<(usize, &str)> {
     let mut modules = Vec::new();
     for (at, _) in code.match_indices("std::") {
         let rest = code.get(at + "std::".len()..).unwrap_or_default();
+        if words(rest).take(2).map(|(_, word)| word).eq(SHARED) && rest.starts_with("sync::Arc") {
+            continue;
+        }
         match rest.trim_start().strip_prefix('{') {
             Some(group) => modules.extend(heads(group).map(|word| (at, word))),
             None => modules.extend(words(rest).next().map(|(_, word)| (at, word))),
@@ -118,6 +124,17 @@ mod tests {
                 "crates/ledger/src/a.rs:2: 'std::time' in a pure room",
                 "crates/ledger/src/a.rs:3: 'std::env' in a pure room"
             ]
+        );
+    }
+
+    #[test]
+    fn sharing_what_never_changes_is_pure() {
+        let text = "//! x\nuse std::sync::Arc;\nuse std::sync::Mutex;\nuse std::sync::{Arc, OnceLock};\n";
+        let findings = found(pure_rooms, &tree(&[("crates/policy/src/a.rs", text)]));
+        let places: Vec<&str> = findings.iter().filter_map(|f| f.split(": ").next()).collect();
+        assert_eq!(
+            places,
+            ["crates/policy/src/a.rs:3", "crates/policy/src/a.rs:3", "crates/policy/src/a.rs:4"]
         );
     }
 

@@ -247,7 +247,7 @@ impl Drain {
 
     fn trouble(&self, error: &StoreError) {
         let trouble = match error.kind {
-            StoreErrorKind::Refused(_) => StoreTrouble::Refused,
+            StoreErrorKind::Refused(_) | StoreErrorKind::Taken { .. } => StoreTrouble::Refused,
             StoreErrorKind::Away(_) => StoreTrouble::Away,
             StoreErrorKind::Busy => StoreTrouble::Busy,
             StoreErrorKind::Damaged(_) => StoreTrouble::Damaged,

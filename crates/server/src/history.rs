@@ -19,6 +19,9 @@ use tollbook_store::{Journal, LimitHistory, LimitRow, Name, Side, Span, UsageQue
 /// How often the past is looked up anew because another gateway wrote at the same moment.
 pub const TRIES: usize = 8;
 
+/// The rows of all limits stand together.
+const EVERYBODY: &str = "";
+
 /// A catalog with its limits' past, and what has to be done before it is in force.
 #[derive(Debug)]
 pub struct Past {
@@ -32,7 +35,7 @@ pub struct Past {
 
 /// Looks a catalog's past up; nothing is written. `now` is engine time in UTC seconds.
 pub async fn look_up(catalog: Catalog, history: &dyn LimitHistory, now: u64) -> anyhow::Result<Past> {
-    let before = history.limit_rows().await.context("cannot read the history of the limits")?;
+    let before = history.limit_rows(EVERYBODY).await.context("cannot read the history of the limits")?;
     let mut rows = Vec::with_capacity(before.len());
     for row in before {
         rows.push(known(&row)?);
@@ -52,7 +55,7 @@ impl Past {
         if self.new.is_empty() {
             return Ok(true);
         }
-        let added = history.limit_rows_append(&self.new).await;
+        let added = history.limit_rows_append(EVERYBODY, &self.new).await;
         let added = added.context("cannot add to the history of the limits")?;
         Ok(usize::try_from(added).is_ok_and(|added| added == self.new.len()))
     }
@@ -242,7 +245,7 @@ mod tests {
         let (made, _) = take_up(catalog(600), &store, &store, 101).await.unwrap();
         // The window of before binds beside the new one.
         assert_eq!(made.rules().count(), 2);
-        let rows = store.limit_rows().await.unwrap();
+        let rows = store.limit_rows(EVERYBODY).await.unwrap();
         let told: Vec<_> = rows.iter().map(|row| (row.version, row.definition.contains("600"))).collect();
         assert_eq!(told, [(1, false), (2, true)]);
         store.close().await;

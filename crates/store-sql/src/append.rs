@@ -17,8 +17,8 @@ use crate::line::{
 };
 use crate::row;
 use crate::sql::{
-    ENTRIES_INSERT, ENTRY_COLUMNS, ENTRY_NEWEST, ENTRY_ROWS, ENTRY_STEPS, ENTRY_STEPS_INSERT, POSTED_ADD,
-    SHARD_END_SET, TOTAL_ADD,
+    ENTRIES_INSERT, ENTRY_COLUMNS, ENTRY_NEWEST, ENTRY_ROWS, ENTRY_STEPS_INSERT, POSTED_ADD, SHARD_END_SET,
+    STEPS, TOTAL_ADD,
 };
 
 pub(crate) async fn append(pools: &Pools, batch: &[Entry]) -> Result<Appended, StoreError> {
@@ -78,7 +78,7 @@ async fn insert_absent<'a>(tx: &mut Tx<'_>, batch: &'a [Entry]) -> Result<Vec<&'
     let absent = batch.iter().zip(places).filter(|(_, place)| place.is_none()).map(|(entry, _)| entry);
     let absent: Vec<&Entry> = absent.filter(|entry| seen.insert(entry.key())).collect();
     let mut rest = absent.as_slice();
-    for (step, text) in ENTRY_STEPS.iter().zip(ENTRY_STEPS_INSERT.iter()) {
+    for (step, text) in STEPS.iter().zip(ENTRY_STEPS_INSERT.iter()) {
         while let Some((some, more)) = rest.split_at_checked(*step) {
             tx.change_text(text.as_str(), values(some.iter().copied())?).await?;
             rest = more;

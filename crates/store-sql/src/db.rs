@@ -88,11 +88,11 @@ impl Ask {
         self
     }
 
-    fn sqlite(self) -> Result<(&'static str, SqliteArguments), StoreError> {
+    pub(crate) fn sqlite(self) -> Result<(&'static str, SqliteArguments), StoreError> {
         Ok((self.statement.sqlite, sqlite_arguments(self.values)?))
     }
 
-    fn mysql(&self) -> Result<(&'static str, MySqlArguments), StoreError> {
+    pub(crate) fn mysql(&self) -> Result<(&'static str, MySqlArguments), StoreError> {
         let ordered = &*self.statement.mysql;
         let values = ordered.order.iter().map(|place| self.values.get(*place).unwrap_or(&Value::Null));
         Ok((ordered.text.as_str(), mysql_arguments(values)?))

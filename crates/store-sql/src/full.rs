@@ -58,7 +58,7 @@ fn call(id: u128) -> Entry {
 }
 
 fn row(version: u32) -> LimitRow {
-    let definition = format!("{{\"text\":\"{}\"}}", "x".repeat(20_000));
+    let definition = format!("{{\"text\":\"{}\"}}", "x".repeat(100_000));
     LimitRow { limit: Name::from("a"), version, seen_at: 1, digest: [7; 32], definition }
 }
 
@@ -96,12 +96,12 @@ async fn a_full_disk_stops_the_limit_history_only_while_it_is_full() {
     let (_dir, store) = store().await;
     bound(&store, 1).await;
     for _ in 0..3 {
-        assert_full(&store.limit_rows_append(&[row(1), row(2)]).await);
-        assert!(store.limit_rows().await.unwrap().is_empty());
+        assert_full(&store.limit_rows_append("", &[row(1), row(2)]).await);
+        assert!(store.limit_rows("").await.unwrap().is_empty());
     }
     bound(&store, 1_000_000).await;
-    assert_eq!(store.limit_rows_append(&[row(1), row(2)]).await, Ok(2));
-    assert_eq!(store.limit_rows().await.unwrap(), [row(1), row(2)]);
+    assert_eq!(store.limit_rows_append("", &[row(1), row(2)]).await, Ok(2));
+    assert_eq!(store.limit_rows("").await.unwrap(), [row(1), row(2)]);
 }
 
 /// A write that fails in the one place must not stop the other: they share the connection.
@@ -109,7 +109,7 @@ async fn a_full_disk_stops_the_limit_history_only_while_it_is_full() {
 async fn the_journal_goes_on_after_the_limit_history_met_a_full_disk() {
     let (_dir, store) = store().await;
     bound(&store, 1).await;
-    assert_full(&store.limit_rows_append(&[row(1)]).await);
+    assert_full(&store.limit_rows_append("", &[row(1)]).await);
     bound(&store, 1_000_000).await;
     assert_eq!(store.append(&[call(1)]).await, Ok(Appended { inserted: 1, repeated: 0 }));
 }

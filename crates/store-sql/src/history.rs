@@ -1,24 +1,25 @@
 //! The limit history's questions.
 
-use tollbook_store::{Answer, LimitHistory, LimitRow};
+use tollbook_store::{Answer, LIMIT_ROWS_MAX, LimitHistory, LimitPage, LimitPlace, LimitRow};
 
 use crate::db::{Row, ask};
 use crate::line::stored;
-use crate::sql::{LIMIT_INSERT, LIMIT_LIST};
+use crate::sql::{LIMIT_INSERT, LIMIT_LIST, LIMIT_PAGE};
 use crate::{SqlStore, row};
 
 impl LimitHistory for SqlStore {
-    fn limit_rows(&self) -> Answer<'_, Vec<LimitRow>> {
-        self.found(|| ask(&LIMIT_LIST), |rows| rows.iter().map(limit_row).collect())
+    fn limit_rows<'a>(&'a self, tenant: &'a str) -> Answer<'a, Vec<LimitRow>> {
+        self.found(move || ask(&LIMIT_LIST).bind(tenant), |rows| rows.iter().map(limit_row).collect())
     }
 
-    fn limit_rows_append<'a>(&'a self, rows: &'a [LimitRow]) -> Answer<'a, u64> {
+    fn limit_rows_append<'a>(&'a self, tenant: &'a str, rows: &'a [LimitRow]) -> Answer<'a, u64> {
         self.pools.again(move || {
             Box::pin(async move {
                 let mut tx = self.pools.begin().await?;
                 let mut added = 0;
                 for row in rows {
                     let insert = ask(&LIMIT_INSERT)
+                        .bind(tenant)
                         .bind(&*row.limit)
                         .bind(i64::from(row.version))
                         .bind(stored(row.seen_at))
@@ -29,6 +30,28 @@ impl LimitHistory for SqlStore {
                 tx.commit().await?;
                 Ok(added)
             })
+        })
+    }
+
+    fn limit_rows_page<'a>(&'a self, after: &'a LimitPlace, max: usize) -> Answer<'a, LimitPage> {
+        let max = max.clamp(1, LIMIT_ROWS_MAX);
+        let question = move || {
+            ask(&LIMIT_PAGE)
+                .bind(&*after.tenant)
+                .bind(&*after.limit)
+                .bind(i64::from(after.version))
+                .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        };
+        self.found(question, move |rows| {
+            let of = |row: &Row| Ok((row::name(row, "tenant")?, limit_row(row)?));
+            let rows = rows.iter().map(of).collect::<Result<Vec<_>, sqlx::Error>>()?;
+            let place = |(tenant, row): &(_, LimitRow)| LimitPlace {
+                tenant: std::sync::Arc::clone(tenant),
+                limit: std::sync::Arc::clone(&row.limit),
+                version: row.version,
+            };
+            let next = rows.last().filter(|_| rows.len() == max).map(place);
+            Ok(LimitPage { rows, next })
         })
     }
 }

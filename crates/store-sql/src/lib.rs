@@ -20,10 +20,14 @@ mod full;
 mod history;
 mod journal;
 mod line;
+mod marks;
 mod mysql;
 mod objects;
 mod open;
 mod place;
+#[cfg(test)]
+mod plans;
+mod range;
 mod row;
 mod sql;
 

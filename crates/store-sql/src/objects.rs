@@ -1,36 +1,60 @@
 //! What operators define: documents and their changes.
 
+use std::collections::BTreeSet;
+
 use tollbook_store::{
-    Answer, CHANGES_MAX, Change, ChangesQuery, DOCUMENT_MAX, EDITS_MAX, Edit, Object, ObjectKind, ObjectName,
-    ObjectStore, Objects, StoreError, StoreErrorKind,
+    Answer, CHANGES_MAX, Change, ChangesQuery, DOCUMENT_MAX, EDITS_MAX, Edit, OBJECTS_MAX, Object,
+    ObjectKind, ObjectName, ObjectStore, Objects, ObjectsQuery, StoreError, StoreErrorKind,
 };
 
-use crate::db::{Row, Tx, ask};
+use crate::db::{Ask, Row, Tx, ask};
 use crate::error::not_applied;
 use crate::line::stored;
+use crate::marks::Marks;
+use crate::range::Range;
 use crate::sql::{
-    CHANGE_INSERT, CHANGE_LIST, CHANGE_NEWEST, CHANGE_SINCE, OBJECT_DELETE, OBJECT_DOCUMENT, OBJECT_LIST,
-    OBJECT_PUT,
+    CHANGE_INSERT, CHANGE_LIST, CHANGE_NEWEST, CHANGE_OF_TENANT, CHANGE_SINCE, MARK_FIND, OBJECT_DELETE,
+    OBJECT_DOCUMENT, OBJECT_LIST, OBJECT_LIST_OF, OBJECT_OF_TENANT, OBJECT_ONE, OBJECT_PAGE, OBJECT_PUT,
+    Statement,
 };
 use crate::{SqlStore, row};
 
 impl ObjectStore for SqlStore {
     fn objects(&self) -> Answer<'_, Objects> {
-        self.pools.again(move || {
-            Box::pin(async move {
-                // Both questions see the same moment.
-                let mut tx = self.pools.look().await?;
-                let revision = newest(&mut tx).await?;
-                let rows = tx.rows(ask(&OBJECT_LIST)).await?;
-                tx.commit().await?;
-                let objects = rows.iter().map(object).collect::<Result<_, _>>().map_err(not_applied)?;
-                Ok(Objects { revision, objects })
-            })
+        self.seen(|| Ok(vec![ask(&OBJECT_LIST)]))
+    }
+
+    fn objects_of<'a>(&'a self, kinds: &'a [ObjectKind]) -> Answer<'a, Objects> {
+        self.seen(move || {
+            // Each once, in their order.
+            let kinds = kinds.iter().copied().collect::<BTreeSet<_>>().into_iter();
+            Ok(kinds.map(|kind| ask(&OBJECT_LIST_OF).bind(code(kind))).collect())
+        })
+    }
+
+    fn tenant_objects<'a>(&'a self, tenant: &'a str) -> Answer<'a, Objects> {
+        self.seen(move || Ok(vec![ask(&OBJECT_OF_TENANT).bind(tenant)]))
+    }
+
+    fn object<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<Object>> {
+        self.found(move || named(&OBJECT_ONE, name), |rows| rows.first().map(object).transpose())
+    }
+
+    fn marked<'a>(&'a self, mark: &'a str) -> Answer<'a, Option<ObjectName>> {
+        self.found(move || ask(&MARK_FIND).bind(mark), |rows| rows.first().map(name).transpose())
+    }
+
+    fn objects_page<'a>(&'a self, query: &'a ObjectsQuery) -> Answer<'a, Objects> {
+        self.seen(move || {
+            let page = ask(&OBJECT_PAGE).bind(code(query.kind));
+            let page = Range::of(query)?.values().fold(page, Ask::bind);
+            Ok(vec![page.bind(at_most(query.limit, OBJECTS_MAX))])
         })
     }
 
     fn changes_since(&self, revision: u64) -> Answer<'_, Vec<Change>> {
-        let question = move || ask(&CHANGE_SINCE).bind(stored(revision)).bind(page(CHANGES_MAX));
+        let question =
+            move || ask(&CHANGE_SINCE).bind(stored(revision)).bind(at_most(CHANGES_MAX, CHANGES_MAX));
         self.found(question, |rows| rows.iter().map(change).collect())
     }
 
@@ -38,15 +62,21 @@ impl ObjectStore for SqlStore {
         self.pools.again(move || {
             Box::pin(async move {
                 check(edits)?;
+                let marks = Marks::of(edits)?;
                 let mut tx = self.pools.begin().await?;
                 if newest(&mut tx).await? != revision {
                     return Ok(None);
                 }
                 let mut number = revision;
+                let (mut seen, mut there) = (BTreeSet::new(), BTreeSet::new());
                 for edit in edits {
                     number = number.saturating_add(1);
-                    write_one(&mut tx, number, who, edit).await?;
+                    let was_there = write_one(&mut tx, number, who, edit).await?;
+                    if seen.insert(&edit.name) && was_there {
+                        there.insert(&edit.name);
+                    }
                 }
+                marks.put(&mut tx, &there).await?;
                 tx.commit().await?;
                 Ok(Some(number))
             })
@@ -55,9 +85,41 @@ impl ObjectStore for SqlStore {
 
     fn changes<'a>(&'a self, query: &'a ChangesQuery) -> Answer<'a, Vec<Change>> {
         let before = query.before.map_or(i64::MAX, stored);
-        let question =
-            move || ask(&CHANGE_LIST).bind(query.tenant.as_deref()).bind(before).bind(page(query.limit));
+        let question = move || {
+            let list = match query.tenant.as_deref() {
+                Some(tenant) => ask(&CHANGE_OF_TENANT).bind(tenant),
+                None => ask(&CHANGE_LIST),
+            };
+            list.bind(before).bind(at_most(query.limit, CHANGES_MAX))
+        };
         self.found(question, |rows| rows.iter().map(change).collect())
+    }
+}
+
+impl SqlStore {
+    /// The objects that the questions find, by name, and the revision of the same moment.
+    fn seen<'a>(
+        &'a self,
+        questions: impl Fn() -> Result<Vec<Ask>, StoreError> + Send + 'a,
+    ) -> Answer<'a, Objects> {
+        self.pools.again(move || {
+            let questions = questions();
+            Box::pin(async move {
+                let questions = questions?;
+                let mut tx = self.pools.look().await?;
+                let revision = newest(&mut tx).await?;
+                let mut objects: Vec<Object> = Vec::new();
+                for question in questions {
+                    for row in tx.rows(question).await? {
+                        objects.push(object(&row).map_err(not_applied)?);
+                    }
+                }
+                tx.commit().await?;
+                // Most of them are in order already.
+                objects.sort_by(|one, other| one.name.cmp(&other.name));
+                Ok(Objects { revision, objects })
+            })
+        })
     }
 }
 
@@ -78,38 +140,43 @@ async fn newest(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
     Ok(u64::try_from(newest).unwrap_or(0))
 }
 
-/// The object, and the record of its change.
-async fn write_one(tx: &mut Tx<'_>, number: u64, who: &str, edit: &Edit) -> Result<(), StoreError> {
+/// A statement whose first parameters are a name.
+pub(crate) fn named(statement: &'static Statement, name: &ObjectName) -> Ask {
+    let ObjectName { kind, tenant, project, id } = name;
+    ask(statement).bind(code(*kind)).bind(tenant.as_str()).bind(project.as_str()).bind(id.as_str())
+}
+
+/// The object, and the record of its change; whether it was there before.
+async fn write_one(tx: &mut Tx<'_>, number: u64, who: &str, edit: &Edit) -> Result<bool, StoreError> {
     let ObjectName { kind, tenant, project, id } = &edit.name;
-    let kind = code(*kind);
-    let named =
-        |statement| ask(statement).bind(kind).bind(tenant.as_str()).bind(project.as_str()).bind(id.as_str());
+    let named = |statement| named(statement, &edit.name);
     let before = tx.row(named(&OBJECT_DOCUMENT)).await?;
     let before =
         before.map(|row| row.text("document").map(str::to_owned)).transpose().map_err(not_applied)?;
+    let was_there = before.is_some();
     let write = match &edit.document {
         Some(document) => named(&OBJECT_PUT).bind(stored(number)).bind(document.as_str()),
-        None if before.is_none() => {
+        None if !was_there => {
             return Err(StoreError::not_applied(StoreErrorKind::Refused("the object is not there")));
         }
         None => named(&OBJECT_DELETE),
     };
     tx.change(write).await?;
-    let record = ask(&CHANGE_INSERT).bind(stored(number)).bind(who).bind(kind).bind(tenant.as_str());
+    let record = ask(&CHANGE_INSERT).bind(stored(number)).bind(who).bind(code(*kind)).bind(tenant.as_str());
     let record = record.bind(project.as_str()).bind(id.as_str()).bind(before).bind(edit.document.as_deref());
-    tx.change(record).await.map(|_| ())
+    tx.change(record).await.map(|_| was_there)
 }
 
-fn page(limit: usize) -> i64 {
-    i64::try_from(limit.min(CHANGES_MAX)).unwrap_or(i64::MAX)
+fn at_most(limit: usize, max: usize) -> i64 {
+    i64::try_from(limit.min(max)).unwrap_or(i64::MAX)
 }
 
-fn code(kind: ObjectKind) -> i64 {
+pub(crate) fn code(kind: ObjectKind) -> i64 {
     let place = ObjectKind::ALL.iter().position(|known| *known == kind);
     place.and_then(|place| i64::try_from(place).ok()).unwrap_or(i64::MAX)
 }
 
-fn name(row: &Row) -> Result<ObjectName, sqlx::Error> {
+pub(crate) fn name(row: &Row) -> Result<ObjectName, sqlx::Error> {
     let kind: usize = row::number(row, "kind")?;
     // The table's own check allows no other.
     let kind = ObjectKind::ALL.get(kind).copied().unwrap_or(ObjectKind::Operator);

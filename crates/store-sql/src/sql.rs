@@ -84,6 +84,7 @@ statements!(
     CALL_LIST "call_list",
     LIMIT_LIST "limit_list",
     LIMIT_INSERT "limit_insert",
+    LIMIT_PAGE "limit_page",
     POSTED_BY_SHARD "posted_by_shard",
     POSTED_ASTRAY "posted_astray",
     SHARD_END_SET "shard_end_set",
@@ -109,13 +110,22 @@ statements!(
     RESTORER_REPORT "restorer_report",
     RESTORER_LIST "restorer_list",
     OBJECT_LIST "object_list",
+    OBJECT_LIST_OF "object_list_of",
+    OBJECT_OF_TENANT "object_of_tenant",
+    OBJECT_ONE "object_one",
+    OBJECT_PAGE "object_page",
     OBJECT_PUT "object_put",
     OBJECT_DELETE "object_delete",
     OBJECT_DOCUMENT "object_document",
+    MARK_INSERT "mark_insert",
+    MARK_FIND "mark_find",
+    MARK_LIST "mark_list",
+    MARK_DELETE "mark_delete",
     CHANGE_INSERT "change_insert",
     CHANGE_NEWEST "change_newest",
     CHANGE_SINCE "change_since",
-    CHANGE_LIST "change_list";
+    CHANGE_LIST "change_list",
+    CHANGE_OF_TENANT "change_of_tenant";
     sqlite:
     ENTRY_NEWEST "entry_newest",
     ENTRY_OWNERS "entry_owners";
@@ -125,19 +135,26 @@ statements!(
 pub(crate) const ENTRY_COLUMNS: usize = 14;
 /// Entries that one execution takes: enough that the trip to the connection's thread is shared by many.
 pub(crate) const ENTRY_ROWS: usize = 64;
-/// How many entries one execution takes where rows are not padded: few texts, and few executions for any number.
-pub(crate) const ENTRY_STEPS: [usize; 4] = [64, 16, 4, 1];
+/// How many rows one execution takes where rows are not padded: few texts, and few executions for any number.
+pub(crate) const STEPS: [usize; 4] = [64, 16, 4, 1];
 
 /// [`ENTRY_INSERT`] of SQLite for [`ENTRY_ROWS`] rows.
 pub(crate) static ENTRIES_INSERT: LazyLock<String> =
-    LazyLock::new(|| entries_insert(ENTRY_INSERT.sqlite, ENTRY_ROWS));
+    LazyLock::new(|| repeated(ENTRY_INSERT.sqlite, ENTRY_COLUMNS, ENTRY_ROWS));
 
-/// [`ENTRY_INSERT`] of MySQL for each of [`ENTRY_STEPS`].
-pub(crate) static ENTRY_STEPS_INSERT: LazyLock<[String; ENTRY_STEPS.len()]> =
-    LazyLock::new(|| ENTRY_STEPS.map(|rows| entries_insert(&ENTRY_INSERT.mysql.text, rows)));
+/// [`ENTRY_INSERT`] of MySQL for each of [`STEPS`].
+pub(crate) static ENTRY_STEPS_INSERT: LazyLock<[String; STEPS.len()]> =
+    LazyLock::new(|| STEPS.map(|rows| repeated(&ENTRY_INSERT.mysql.text, ENTRY_COLUMNS, rows)));
 
-fn entries_insert(text: &str, rows: usize) -> String {
-    let row = format!("({})", vec!["?"; ENTRY_COLUMNS].join(", "));
+/// Columns of [`MARK_INSERT`], in order.
+pub(crate) const MARK_COLUMNS: usize = 5;
+
+/// [`MARK_INSERT`], which is the same in both dialects, for each of [`STEPS`].
+pub(crate) static MARK_STEPS_INSERT: LazyLock<[String; STEPS.len()]> =
+    LazyLock::new(|| STEPS.map(|rows| repeated(&MARK_INSERT.mysql.text, MARK_COLUMNS, rows)));
+
+fn repeated(text: &str, columns: usize, rows: usize) -> String {
+    let row = format!("({})", vec!["?"; columns].join(", "));
     text.replace(&row, &vec![row.as_str(); rows].join(", "))
 }
 
@@ -147,6 +164,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0002_limit_history.sql"),
     include_str!("../sql/sqlite/migrations/0003_fleet.sql"),
     include_str!("../sql/sqlite/migrations/0004_objects.sql"),
+    include_str!("../sql/sqlite/migrations/0005_marks.sql"),
 ];
 
 /// The same for MySQL; one statement is one step.
@@ -155,6 +173,7 @@ pub(crate) const MYSQL_MIGRATIONS: &[&str] = &[
     include_str!("../sql/mysql/migrations/0002_limit_history.sql"),
     include_str!("../sql/mysql/migrations/0003_fleet.sql"),
     include_str!("../sql/mysql/migrations/0004_objects.sql"),
+    include_str!("../sql/mysql/migrations/0005_marks.sql"),
 ];
 
 /// Layouts before this one know no shards.
@@ -164,7 +183,9 @@ pub(crate) const SHARDS_LAYOUT: usize = 3;
 mod tests {
     use sqlx::{Either, Executor, SqlSafeStr, Statement};
 
-    use super::{BOTH, ENTRY_STEPS, ENTRY_STEPS_INSERT, MIGRATIONS, MYSQL_MIGRATIONS, Ordered, SQLITE};
+    use super::{
+        BOTH, ENTRY_STEPS_INSERT, MARK_STEPS_INSERT, MIGRATIONS, MYSQL_MIGRATIONS, Ordered, SQLITE, STEPS,
+    };
 
     #[tokio::test]
     async fn every_statement_prepares_on_a_fresh_schema() {
@@ -224,11 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_inserted_in_steps() {
-        for (rows, text) in ENTRY_STEPS.iter().zip(ENTRY_STEPS_INSERT.iter()) {
-            assert_eq!(text.matches('?').count(), rows * super::ENTRY_COLUMNS);
+    fn entries_and_marks_are_inserted_in_steps() {
+        for ((rows, entries), marks) in
+            STEPS.iter().zip(ENTRY_STEPS_INSERT.iter()).zip(MARK_STEPS_INSERT.iter())
+        {
+            assert_eq!(entries.matches('?').count(), rows * super::ENTRY_COLUMNS);
+            assert_eq!(marks.matches('?').count(), rows * super::MARK_COLUMNS);
         }
-        assert_eq!(ENTRY_STEPS.last(), Some(&1), "any number of entries is made of steps");
+        assert_eq!(STEPS.last(), Some(&1), "any number of entries is made of steps");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Trouble with a store.
 
+use crate::ObjectName;
+
 /// What went wrong, and whether the write took effect.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind} (applied: {applied:?})")]
@@ -20,6 +22,9 @@ pub enum StoreErrorKind {
     /// A caller's mistake; repeating does not help.
     #[error("the store refused: {0}")]
     Refused(&'static str),
+    /// The mark of an object is another one's. Neither is told in the text: it may be shown to those who must not know.
+    #[error("the store refused: a mark of an object is another one's")]
+    Taken { mark: String, by: Box<ObjectName> },
     /// The store cannot be reached or cannot write now.
     #[error("the store is away: {0}")]
     Away(String),

@@ -33,15 +33,15 @@ pub use fleet::{
     BEAT_EVERY, EpochCause, FORGOTTEN_AFTER, Fleet, GatewayId, LEASE, LIVE_WITHIN, Restored, Restorer,
     ShardEpoch, ShardSums, Stage, shard_of,
 };
-pub use history::{LimitHistory, LimitRow};
+pub use history::{LIMIT_ROWS_MAX, LimitHistory, LimitPage, LimitPlace, LimitRow};
 pub use journal::{
     Appended, BATCH_MAX, Day, DayRange, EntryPlace, Journal, PAGE_MAX, Page, PostedSum, Span, Total,
     TotalsQuery, UsageQuery, UsageSum,
 };
 pub use money::nano_text;
 pub use objects::{
-    CHANGES_MAX, Change, ChangesQuery, DOCUMENT_MAX, EDITS_MAX, Edit, Object, ObjectKind, ObjectName,
-    ObjectStore, Objects,
+    CHANGES_MAX, Change, ChangesQuery, DOCUMENT_MAX, EDITS_MAX, Edit, MARK_MAX, MARKS_MAX, OBJECTS_MAX,
+    Object, ObjectKind, ObjectName, ObjectStore, Objects, ObjectsQuery,
 };
 
 /// A question to the store under way.

@@ -4,6 +4,7 @@
 //! gaps being reused, and a document's version is the number of the change that wrote it, so a version never comes back,
 //! also where an object was deleted and made again. Changes are never removed: they are the feed that gateways follow and
 //! the history that auditors read.
+//! An object is found by its name, or by one of its marks: a mark is at most one object's, as of the end of each write.
 //! Plain data: what a document means is known to whoever writes it. No document holds a secret in the clear.
 
 use crate::Answer;
@@ -14,6 +15,12 @@ pub const DOCUMENT_MAX: usize = 64 << 10;
 pub const EDITS_MAX: usize = 10_000;
 /// Most changes that one question returns.
 pub const CHANGES_MAX: usize = 1_000;
+/// Most objects on one page.
+pub const OBJECTS_MAX: usize = 1_000;
+/// Most marks of one object.
+pub const MARKS_MAX: usize = 8;
+/// Longest mark, in bytes.
+pub const MARK_MAX: usize = 128;
 
 /// What an object is. The order is that in which they can be made.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -84,6 +91,9 @@ pub struct Object {
 pub struct Edit {
     pub name: ObjectName,
     pub document: Option<String>,
+    /// All that it is found by from now on, besides its name: at most [`MARKS_MAX`], each of 1 to [`MARK_MAX`] bytes,
+    /// compared byte for byte. Of a deleted object none.
+    pub marks: Vec<String>,
 }
 
 /// What was changed, when and by whom.
@@ -100,13 +110,37 @@ pub struct Change {
     pub after: Option<String>,
 }
 
-/// All objects, as of a change.
+/// Objects, as of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Objects {
     /// The newest change's number; 0 before the first.
     pub revision: u64,
     /// By name.
     pub objects: Vec<Object>,
+}
+
+/// Which objects of one kind a question is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObjectsQuery {
+    pub kind: ObjectKind,
+    /// Only objects of this tenant.
+    pub tenant: Option<String>,
+    /// Only objects of this project; it needs a tenant.
+    pub project: Option<String>,
+    /// How an object's own id begins: a tenant's name, a project's, any other's id. It needs the ids that lead there, so
+    /// that what is passed over is not read: keys the tenant and the project, projects and services the tenant.
+    pub prefix: String,
+    /// Only objects after this name.
+    pub after: Option<ObjectName>,
+    /// At most [`OBJECTS_MAX`].
+    pub limit: usize,
+}
+
+impl ObjectsQuery {
+    /// All objects of a kind, from the first.
+    pub fn of(kind: ObjectKind, limit: usize) -> Self {
+        Self { kind, tenant: None, project: None, prefix: String::new(), after: None, limit }
+    }
 }
 
 /// Which changes a question is about.
@@ -124,10 +158,21 @@ pub struct ChangesQuery {
 pub trait ObjectStore: Send + Sync + 'static {
     /// All of them, with the revision they are of.
     fn objects(&self) -> Answer<'_, Objects>;
+    /// All objects of those kinds, with the revision they are of.
+    fn objects_of<'a>(&'a self, kinds: &'a [ObjectKind]) -> Answer<'a, Objects>;
+    /// A tenant, its projects, keys and services, with the revision they are of; none if the tenant is not there.
+    fn tenant_objects<'a>(&'a self, tenant: &'a str) -> Answer<'a, Objects>;
+    /// One object, if it is there.
+    fn object<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<Object>>;
+    /// The object that has this mark.
+    fn marked<'a>(&'a self, mark: &'a str) -> Answer<'a, Option<ObjectName>>;
+    /// One page of the objects of a kind, in the order of their names, with the revision they are of.
+    fn objects_page<'a>(&'a self, query: &'a ObjectsQuery) -> Answer<'a, Objects>;
     /// The changes after `revision`, oldest first, at most [`CHANGES_MAX`]. Cheap where there is none.
     fn changes_since(&self, revision: u64) -> Answer<'_, Vec<Change>>;
     /// Writes all edits, or none where something was changed since `revision`: then `None`. Otherwise the new revision;
-    /// the changes are numbered from `revision` + 1 in the order of the edits. To delete what is not there is refused.
+    /// the changes are numbered from `revision` + 1 in the order of the edits. To delete what is not there is refused, and so
+    /// is a mark that another object has when all edits are made ([`StoreErrorKind::Taken`](crate::StoreErrorKind::Taken)).
     fn write<'a>(&'a self, revision: u64, who: &'a str, edits: &'a [Edit]) -> Answer<'a, Option<u64>>;
     /// What was changed, newest first.
     fn changes<'a>(&'a self, query: &'a ChangesQuery) -> Answer<'a, Vec<Change>>;

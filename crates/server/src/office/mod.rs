@@ -7,6 +7,7 @@
 //! When the store is away: calls go on by what is in memory, keys that are not in it get 503, changes are refused and
 //! nothing of them stays.
 
+mod marks;
 mod operators;
 mod whole;
 mod write;
@@ -28,6 +29,7 @@ use crate::config::{Base, Directory, Fault, Kept, form, place};
 use crate::live::Live;
 use crate::seal::Seal;
 
+pub use marks::{mark_of_hash, mark_of_id};
 pub use operators::{ADMIN_KEY_HOLDER, Grant};
 pub use whole::{Secrets, closed, nested, wishes};
 pub use write::{Changed, Done, Order, When, Wish};

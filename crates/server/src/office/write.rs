@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tollbook_store::{Applied, DOCUMENT_MAX, EDITS_MAX, Edit, ObjectKind, ObjectName, StoreError};
+use tollbook_store::{
+    Applied, DOCUMENT_MAX, EDITS_MAX, Edit, ObjectKind, ObjectName, StoreError, StoreErrorKind,
+};
 
+use super::marks::{marks, taken};
 use super::{Office, OfficeError, State, operators};
 use crate::config::{Directory, Fault, Kept, SEALED, form, id_member, place};
 
@@ -91,15 +94,9 @@ impl Office {
             if order.dry_run || done.changed.is_empty() {
                 return Ok(done);
             }
-            let edit =
-                |changed: &Changed| Edit { name: changed.name.clone(), document: changed.after.clone() };
-            let edits: Vec<Edit> = done.changed.iter().map(edit).collect();
+            let edits: Vec<Edit> = done.changed.iter().map(|changed| edit(changed, &next)).collect();
             let written = self.store.write(state.revision, &order.who, &edits).await;
-            let unsure = |error: StoreError| match error.applied {
-                Applied::No => OfficeError::Away(error),
-                Applied::Unknown => OfficeError::Unsure(error),
-            };
-            let Some(revision) = written.map_err(unsure)? else { continue };
+            let Some(revision) = written.map_err(|error| unwritten(error, &edits, &next))? else { continue };
             let first = state.revision.saturating_add(1);
             for (number, changed) in (first..).zip(&mut done.changed) {
                 changed.version = changed.after.is_some().then_some(number);
@@ -255,18 +252,40 @@ fn difference(before: &Directory, after: &Directory) -> Vec<Changed> {
     changed.collect()
 }
 
+/// What is written of an object: its document, and by what else it is found.
+fn edit(changed: &Changed, next: &Directory) -> Edit {
+    let marks = next.get(&changed.name).map(|kept| marks(&kept.form)).unwrap_or_default();
+    Edit { name: changed.name.clone(), document: changed.after.clone(), marks }
+}
+
+fn unwritten(error: StoreError, edits: &[Edit], next: &Directory) -> OfficeError {
+    match (&error.kind, error.applied) {
+        (StoreErrorKind::Taken { mark, by }, _) => {
+            let wanted = edits.iter().find(|edit| edit.name != **by && edit.marks.contains(mark));
+            let form = |name| next.get(name).map(|kept| &kept.form);
+            let fault = wanted.map(|edit| taken(&edit.name, form(&edit.name), mark, by));
+            fault.map_or(OfficeError::Away(error), |fault| OfficeError::Wrong(vec![fault]))
+        }
+        (_, Applied::No) => OfficeError::Away(error),
+        (_, Applied::Unknown) => OfficeError::Unsure(error),
+    }
+}
+
 fn fault(object: &str, field: &str, what: String) -> Fault {
     Fault { object: object.to_owned(), field: field.to_owned(), what }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    use tollbook_store::{Answer, Change, ChangesQuery, ObjectStore, Objects, StoreErrorKind};
+    use serde_json::json;
+    use tollbook_store::{Answer, Change, ChangesQuery, Object, ObjectStore, Objects, ObjectsQuery};
     use tollbook_store_sql::SqlStore;
 
     use super::*;
+    use crate::office::{Grant, mark_of_hash, mark_of_id};
 
     /// Nothing fails; the answer to a write is lost; reading fails from the next write on.
     const WELL: u8 = 0;
@@ -286,6 +305,26 @@ mod tests {
     impl ObjectStore for Failing {
         fn objects(&self) -> Answer<'_, Objects> {
             self.store.objects()
+        }
+
+        fn objects_of<'a>(&'a self, kinds: &'a [ObjectKind]) -> Answer<'a, Objects> {
+            self.store.objects_of(kinds)
+        }
+
+        fn tenant_objects<'a>(&'a self, tenant: &'a str) -> Answer<'a, Objects> {
+            self.store.tenant_objects(tenant)
+        }
+
+        fn object<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<Object>> {
+            self.store.object(name)
+        }
+
+        fn marked<'a>(&'a self, mark: &'a str) -> Answer<'a, Option<ObjectName>> {
+            self.store.marked(mark)
+        }
+
+        fn objects_page<'a>(&'a self, query: &'a ObjectsQuery) -> Answer<'a, Objects> {
+            self.store.objects_page(query)
         }
 
         fn changes_since(&self, revision: u64) -> Answer<'_, Vec<Change>> {
@@ -313,6 +352,17 @@ mod tests {
         }
     }
 
+    async fn opened(folder: &Path, how: u8) -> (SqlStore, Arc<Failing>, Office) {
+        let text = "config: { source: sql }\nadmin: { api_key: long-enough-to-be-no-trouble }\n\
+            upstreams: [{ name: u, dialect: openai, base_url: http://127.0.0.1:9/v1 }]\n\
+            models: [{ name: m, upstream: u, output: { default: 50 }, price: { input: 1, output: 2 } }]\n";
+        let base = crate::config::load_text("t", text, folder, &|_| None).unwrap().base.unwrap();
+        let store = SqlStore::open(&folder.join("store.sqlite")).await.unwrap();
+        let failing = Arc::new(Failing { store: store.clone(), how: AtomicU8::new(how) });
+        let (office, _) = Office::open(failing.clone(), base).await.unwrap();
+        (store, failing, office)
+    }
+
     fn tenant(id: &str) -> Order {
         let name = ObjectName {
             kind: ObjectKind::Tenant,
@@ -328,13 +378,7 @@ mod tests {
     #[tokio::test]
     async fn what_may_be_written_is_not_told_as_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let text = "config: { source: sql }\nadmin: { api_key: long-enough-to-be-no-trouble }\n\
-            upstreams: [{ name: u, dialect: openai, base_url: http://127.0.0.1:9/v1 }]\n\
-            models: [{ name: m, upstream: u, output: { default: 50 }, price: { input: 1, output: 2 } }]\n";
-        let base = crate::config::load_text("t", text, folder.path(), &|_| None).unwrap().base.unwrap();
-        let store = SqlStore::open(&folder.path().join("store.sqlite")).await.unwrap();
-        let failing = Arc::new(Failing { store: store.clone(), how: AtomicU8::new(WELL) });
-        let (office, _) = Office::open(failing.clone(), base).await.unwrap();
+        let (store, failing, office) = opened(folder.path(), WELL).await;
         let mut state = office.lock().await;
         let how = |how| failing.how.store(how, Ordering::Relaxed);
 
@@ -358,6 +402,88 @@ mod tests {
         );
         let away = office.write(&mut state, &tenant("next")).await;
         assert!(matches!(away, Err(OfficeError::Away(_))), "{away:?}");
+        drop(state);
+        store.close().await;
+    }
+
+    fn wish(name: ObjectName, document: &Value) -> Wish {
+        Wish { name, document: document.as_object().cloned(), when: When::Any, cascade: false }
+    }
+
+    fn of(kind: ObjectKind, tenant: &str, project: &str, id: &str) -> ObjectName {
+        ObjectName { kind, tenant: tenant.to_owned(), project: project.to_owned(), id: id.to_owned() }
+    }
+
+    /// A key is found by its id and by its secrets, also after it was moved to another project in one change.
+    #[tokio::test]
+    async fn a_key_has_its_marks_in_the_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _, office) = opened(folder.path(), WELL).await;
+        let hash = |digit: &str| format!("blake3:{}", digit.repeat(64));
+        let previous = json!({"hash": hash("b"), "until": "2027-01-01T00:00:00Z"});
+        let document = json!({"hash": hash("A"), "previous": previous});
+        let (web, app) =
+            (of(ObjectKind::Project, "acme", "web", ""), of(ObjectKind::Project, "acme", "app", ""));
+        let key = of(ObjectKind::Key, "acme", "web", "k");
+        let wishes = vec![
+            wish(of(ObjectKind::Tenant, "acme", "", ""), &json!({})),
+            wish(web, &json!({})),
+            wish(app, &json!({})),
+            wish(key.clone(), &document),
+        ];
+        let order = |wishes| Order { who: "ann".to_owned(), wishes, as_of: None, dry_run: false };
+        let mut state = office.lock().await;
+        office.write(&mut state, &order(wishes)).await.unwrap();
+        for mark in [mark_of_id("k"), mark_of_hash(&hash("a")), mark_of_hash(&hash("B"))] {
+            assert_eq!(store.marked(&mark).await, Ok(Some(key.clone())), "{mark}");
+        }
+        let moved = of(ObjectKind::Key, "acme", "app", "k");
+        let away = Wish { document: None, ..wish(key, &json!({})) };
+        office.write(&mut state, &order(vec![wish(moved.clone(), &document), away])).await.unwrap();
+        for mark in [mark_of_id("k"), hash("a"), hash("b")] {
+            assert_eq!(store.marked(&mark).await, Ok(Some(moved.clone())), "{mark}");
+        }
+        drop(state);
+        store.close().await;
+    }
+
+    /// What the store refuses as another's is told at the key, and not whose it is to those who must not know.
+    #[tokio::test]
+    async fn a_mark_that_is_taken_is_a_fault_of_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _, office) = opened(folder.path(), WELL).await;
+        let hash = |digit: &str| format!("blake3:{}", digit.repeat(64));
+        let marks = vec![mark_of_id("k"), hash("a"), hash("b")];
+        // As another version may write it: this one's checks find nothing.
+        let other = of(ObjectKind::Tenant, "other", "", "");
+        let edit = Edit { name: other, document: Some("{}".to_owned()), marks };
+        assert_eq!(store.write(0, "elsewhere", &[edit]).await, Ok(Some(1)));
+        let mut state = office.lock().await;
+        let until = "2027-01-01T00:00:00Z";
+        for (id, document, want) in [
+            ("k", json!({"hash": hash("c")}), "id: `k` is already taken by tenants/other"),
+            ("l", json!({"hash": hash("a")}), "hash: the secret is already another key's"),
+            (
+                "l",
+                json!({"hash": hash("c"), "previous": {"hash": hash("b"), "until": until}}),
+                "previous.hash: the secret is already another key's",
+            ),
+        ] {
+            let wishes = vec![
+                wish(of(ObjectKind::Tenant, "acme", "", ""), &json!({})),
+                wish(of(ObjectKind::Project, "acme", "web", ""), &json!({})),
+                wish(of(ObjectKind::Key, "acme", "web", id), &document),
+            ];
+            let order = Order { who: "ann".to_owned(), wishes, as_of: None, dry_run: false };
+            let Err(OfficeError::Wrong(faults)) = office.write(&mut state, &order).await else {
+                panic!("{id}")
+            };
+            assert_eq!(faults[0].to_string(), format!("tenants/acme/projects/web/keys/{id}: {want}"));
+            let bound = Grant { tenant: Some("acme".to_owned()), ..Grant::owner() };
+            let told = bound.faults(faults);
+            assert!(told.len() == 1 && !told[0].to_string().contains("tenants/other"), "{told:?}");
+            assert_eq!(store.objects().await.unwrap().revision, 1, "nothing of it stays");
+        }
         drop(state);
         store.close().await;
     }

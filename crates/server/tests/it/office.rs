@@ -671,7 +671,8 @@ fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
             project: "web".to_owned(),
             id: "k".to_owned(),
         };
-        let edit = [Edit { name, document: Some(document) }];
+        let hash = serde_json::from_str::<Value>(&document).unwrap()["hash"].as_str().unwrap().to_owned();
+        let edit = [Edit { name, document: Some(document), marks: vec!["key k".to_owned(), hash] }];
         runtime.block_on(async {
             let store = SqlStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
             let revision = store.objects().await.unwrap().revision;

@@ -1,2 +1,2 @@
-INSERT INTO limit_history (limit_name, version, seen_at, digest, definition) VALUES (?1, ?2, ?3, ?4, ?5)
-ON CONFLICT (limit_name, version) DO NOTHING
+INSERT INTO limit_history (tenant, limit_name, version, seen_at, digest, definition) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (tenant, limit_name, version) DO NOTHING

@@ -1,1 +1,4 @@
-SELECT limit_name, version, seen_at, digest, definition FROM limit_history ORDER BY limit_name, version
+SELECT limit_name, version, seen_at, digest, definition
+FROM limit_history
+WHERE tenant = ?1
+ORDER BY limit_name, version

@@ -84,13 +84,14 @@ CREATE TABLE gateway (
     seen_at INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE limit_history (
+CREATE TABLE "limit_history" (
+    tenant TEXT NOT NULL,
     limit_name TEXT NOT NULL,
     version INTEGER NOT NULL CHECK (version > 0),
     seen_at INTEGER NOT NULL,
     digest BLOB NOT NULL CHECK (length(digest) = 32),
     definition TEXT NOT NULL,
-    PRIMARY KEY (limit_name, version)
+    PRIMARY KEY (tenant, limit_name, version)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE object (
@@ -104,6 +105,14 @@ CREATE TABLE object (
     created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL,
     PRIMARY KEY (kind, tenant, project, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE object_mark (
+    mark TEXT NOT NULL PRIMARY KEY CHECK (length(CAST(mark AS BLOB)) BETWEEN 1 AND 128),
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 7),
+    tenant TEXT NOT NULL,
+    project TEXT NOT NULL,
+    id TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE posted (
@@ -182,5 +191,7 @@ CREATE INDEX entry_by_pool ON entry (pool, admitted_at) WHERE side = 1;
 CREATE INDEX entry_by_request ON entry (request_id);
 
 CREATE INDEX entry_by_tenant ON entry (tenant, admitted_at) WHERE side = 0;
+
+CREATE INDEX object_mark_by_object ON object_mark (kind, tenant, project, id);
 
 CREATE INDEX posted_by_shard ON posted (shard, period);

@@ -118,7 +118,7 @@ async fn a_file_of_the_first_layout_is_brought_up_to_date() {
     run(&path, "PRAGMA user_version = 1; PRAGMA application_id = 1414283851").await;
     let store = SqlStore::open(&path).await.unwrap();
     store.append(&[call(1)]).await.unwrap();
-    assert!(tollbook_store::LimitHistory::limit_rows(&store).await.unwrap().is_empty());
+    assert!(tollbook_store::LimitHistory::limit_rows(&store, "").await.unwrap().is_empty());
     store.close().await;
     assert!(schema(&path).await == include_str!("../data/schema.sql"), "it is not that of a fresh file");
 }

@@ -80,6 +80,7 @@ impl World {
         match self {
             Self::File(dir) => {
                 let options = SqliteConnectOptions::new().filename(dir.path().join("store.db"));
+                let options = options.create_if_missing(true);
                 Other::File(options.connect().await.unwrap())
             }
             Self::Server(server) => {

@@ -20,11 +20,11 @@ fn tenant(id: &str) -> ObjectName {
 }
 
 fn put(name: ObjectName, document: &str) -> Edit {
-    Edit { name, document: Some(document.to_owned()) }
+    Edit { name, document: Some(document.to_owned()), marks: Vec::new() }
 }
 
 fn delete(name: ObjectName) -> Edit {
-    Edit { name, document: None }
+    Edit { name, document: None, marks: Vec::new() }
 }
 
 async fn an_object_and_its_change_are_written_together(world: World) {

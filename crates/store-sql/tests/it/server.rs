@@ -47,8 +47,16 @@ async fn a_start_that_died_half_way_is_gone_on_with() {
     let world = World::server();
     world.open().await.append(&[call(1)]).await.unwrap();
     for (forgotten, lost) in [
-        ("layout = 4 AND step = 2", "DROP TABLE `change`"),
-        ("layout = 4 OR (layout = 3 AND step > 1)", "DROP TABLE object, `change`, restorer, shard_lease"),
+        (
+            "layout = 5 AND step > 1",
+            "ALTER TABLE limit_history DROP PRIMARY KEY, DROP COLUMN tenant, ADD PRIMARY KEY (limit_name, version)",
+        ),
+        ("layout = 5 AND step > 4", "DO 1"),
+        ("layout > 4 OR (layout = 4 AND step = 2)", "DROP TABLE object_mark, `change`"),
+        (
+            "layout > 3 OR (layout = 3 AND step > 1)",
+            "DROP TABLE object_mark, object, `change`, restorer, shard_lease",
+        ),
         // It was done, and not noted.
         ("layout > 0", "DO 1"),
     ] {
@@ -216,6 +224,6 @@ async fn what_a_reader_opened_is_never_written() {
     assert_eq!(reader.by_reservation(ReservationId(1)).await.unwrap(), [full(1)]);
     assert!(reader.append(&[call(2)]).await.is_err());
     assert!(reader.beat(1).await.is_err());
-    assert!(reader.limit_rows().await.unwrap().is_empty());
+    assert!(reader.limit_rows("").await.unwrap().is_empty());
     assert_eq!(writer.beat(1).await, Ok(1));
 }

@@ -28,7 +28,7 @@ async fn b220_parallel_writers_and_readers_meet_no_lock_and_lose_no_row(world: W
                 store.append(&batch).await.unwrap();
                 store.by_request("req_7").await.unwrap();
                 totals(&store, Side::Tenant).await;
-                store.limit_rows().await.unwrap();
+                store.limit_rows("").await.unwrap();
             }
         }));
     }

@@ -1,0 +1,1 @@
+SELECT kind, tenant, project, id FROM object_mark WHERE mark = ?1

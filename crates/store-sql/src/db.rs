@@ -15,7 +15,7 @@ use sqlx::{
 use tollbook_store::{Answer, Applied, Name, StoreError, StoreErrorKind};
 
 use crate::error::{commit, not_applied};
-use crate::sql::Statement;
+use crate::sql::{STEPS, Statement, Stepped};
 
 /// Longest wait for the answer to a question. The server gives up before.
 const READ_WITHIN: Duration = Duration::from_secs(75);
@@ -330,6 +330,26 @@ impl Tx<'_> {
             }
             Self::MySql(held) => held.change(text, mysql_arguments(values.iter())?).await,
         }
+    }
+
+    /// A statement for all rows, many of them at a time.
+    pub(crate) async fn change_all(
+        &mut self,
+        stepped: &'static Stepped,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<(), StoreError> {
+        let texts = match self {
+            Self::Sqlite(_) => &stepped.sqlite,
+            Self::MySql(_) => &stepped.mysql,
+        };
+        let mut rows = rows.into_iter();
+        for (step, text) in STEPS.iter().zip(texts) {
+            while rows.len() >= *step {
+                let values = rows.by_ref().take(*step).flatten().collect();
+                self.change_text(text.as_str(), values).await?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) async fn commit(self) -> Result<(), StoreError> {

@@ -13,6 +13,7 @@
 mod append;
 mod backfill;
 mod db;
+mod edits;
 mod error;
 mod fleet;
 #[cfg(test)]

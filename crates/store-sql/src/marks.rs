@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tollbook_store::{Edit, MARK_MAX, MARKS_MAX, ObjectName, StoreError, StoreErrorKind};
 
 use crate::db::{Tx, Value, ask};
+use crate::edits::{ROWS, name_values, names};
 use crate::error::not_applied;
-use crate::objects::{code, name, named};
-use crate::sql::{MARK_DELETE, MARK_FIND, MARK_LIST, MARK_STEPS_INSERT, STEPS};
+use crate::objects::name;
+use crate::row;
+use crate::sql::{MARK_DELETES, MARK_FIND, MARK_INSERTS, MARK_LIST};
 
 /// What each edited object is found by after a write.
 pub(crate) struct Marks<'a>(BTreeMap<&'a ObjectName, BTreeSet<&'a str>>);
@@ -41,26 +43,27 @@ impl<'a> Marks<'a> {
     pub(crate) async fn put(
         mut self,
         tx: &mut Tx<'_>,
-        there: &BTreeSet<&ObjectName>,
+        there: &BTreeSet<&'a ObjectName>,
     ) -> Result<(), StoreError> {
-        for object in there {
-            let rows = tx.rows(named(&MARK_LIST, object)).await?;
-            let had = rows.iter().map(|row| row.text("mark")).collect::<Result<BTreeSet<_>, _>>();
-            let had = had.map_err(not_applied)?;
-            if self.0.get(object).is_some_and(|marks| *marks == had) {
-                self.0.remove(object);
-            } else if !had.is_empty() {
-                tx.change(named(&MARK_DELETE, object)).await?;
+        let there: Vec<&ObjectName> = there.iter().copied().collect();
+        let mut gone = Vec::new();
+        for some in there.chunks(ROWS) {
+            let rows = tx.rows(ask(&MARK_LIST).bind(names(some.iter().copied())?)).await?;
+            for row in &rows {
+                let number: usize = row::number(row, "number").map_err(not_applied)?;
+                let mark = row.text("mark").map_err(not_applied)?;
+                let wanted = some.get(number).and_then(|object| self.0.get_mut(*object));
+                // One that it has is not written again.
+                if !wanted.is_some_and(|marks| marks.remove(mark)) {
+                    gone.push(vec![Value::Text(mark.to_owned())]);
+                }
             }
         }
+        tx.change_all(&MARK_DELETES, gone).await?;
         let new: Vec<(&str, &ObjectName)> = self.all().collect();
-        let mut rest = new.as_slice();
-        for (step, text) in STEPS.iter().zip(MARK_STEPS_INSERT.iter()) {
-            while let Some((some, more)) = rest.split_at_checked(*step) {
-                if let Err(error) = tx.change_text(text.as_str(), values(some)).await {
-                    return Err(taken_of(tx, some).await?.unwrap_or(error));
-                }
-                rest = more;
+        for some in new.chunks(ROWS) {
+            if let Err(error) = tx.change_all(&MARK_INSERTS, values(some)).await {
+                return Err(taken_of(tx, some).await?.unwrap_or(error));
             }
         }
         Ok(())
@@ -81,13 +84,11 @@ fn check(edit: &Edit) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn values(marks: &[(&str, &ObjectName)]) -> Vec<Value> {
-    let line = |(mark, object): &(&str, &ObjectName)| {
-        let ObjectName { kind, tenant, project, id } = object;
-        let text = |text: &str| Value::Text(text.to_owned());
-        [text(mark), Value::Int(code(*kind)), text(tenant), text(project), text(id)]
+fn values(marks: &[(&str, &ObjectName)]) -> Vec<Vec<Value>> {
+    let row = |(mark, object): &(&str, &ObjectName)| {
+        std::iter::once(Value::from(*mark)).chain(name_values(object)).collect()
     };
-    marks.iter().flat_map(line).collect()
+    marks.iter().map(row).collect()
 }
 
 /// Which of these marks is another object's.

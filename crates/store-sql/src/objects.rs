@@ -3,19 +3,18 @@
 use std::collections::BTreeSet;
 
 use tollbook_store::{
-    Answer, CHANGES_MAX, Change, ChangesQuery, DOCUMENT_MAX, EDITS_MAX, Edit, OBJECTS_MAX, Object,
-    ObjectKind, ObjectName, ObjectStore, Objects, ObjectsQuery, StoreError, StoreErrorKind,
+    Answer, CHANGES_MAX, Change, ChangesQuery, Edit, OBJECTS_MAX, Object, ObjectKind, ObjectName,
+    ObjectStore, Objects, ObjectsQuery, StoreError,
 };
 
 use crate::db::{Ask, Row, Tx, ask};
+use crate::edits::{Edits, name_values};
 use crate::error::not_applied;
 use crate::line::stored;
-use crate::marks::Marks;
 use crate::range::Range;
 use crate::sql::{
-    CHANGE_INSERT, CHANGE_LIST, CHANGE_NEWEST, CHANGE_OF_TENANT, CHANGE_SINCE, MARK_FIND, OBJECT_DELETE,
-    OBJECT_DOCUMENT, OBJECT_LIST, OBJECT_LIST_OF, OBJECT_OF_TENANT, OBJECT_ONE, OBJECT_PAGE, OBJECT_PUT,
-    Statement,
+    CHANGE_LIST, CHANGE_NEWEST, CHANGE_OF_TENANT, CHANGE_SINCE, MARK_FIND, OBJECT_LIST, OBJECT_LIST_OF,
+    OBJECT_OF_TENANT, OBJECT_ONE, OBJECT_PAGE,
 };
 use crate::{SqlStore, row};
 
@@ -37,7 +36,8 @@ impl ObjectStore for SqlStore {
     }
 
     fn object<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<Object>> {
-        self.found(move || named(&OBJECT_ONE, name), |rows| rows.first().map(object).transpose())
+        let question = move || name_values(name).into_iter().fold(ask(&OBJECT_ONE), Ask::bind);
+        self.found(question, |rows| rows.first().map(object).transpose())
     }
 
     fn marked<'a>(&'a self, mark: &'a str) -> Answer<'a, Option<ObjectName>> {
@@ -61,22 +61,13 @@ impl ObjectStore for SqlStore {
     fn write<'a>(&'a self, revision: u64, who: &'a str, edits: &'a [Edit]) -> Answer<'a, Option<u64>> {
         self.pools.again(move || {
             Box::pin(async move {
-                check(edits)?;
-                let marks = Marks::of(edits)?;
+                let edits = Edits::of(edits)?;
                 let mut tx = self.pools.begin().await?;
-                if newest(&mut tx).await? != revision {
+                let (newest, now) = newest(&mut tx).await?;
+                if newest != revision {
                     return Ok(None);
                 }
-                let mut number = revision;
-                let (mut seen, mut there) = (BTreeSet::new(), BTreeSet::new());
-                for edit in edits {
-                    number = number.saturating_add(1);
-                    let was_there = write_one(&mut tx, number, who, edit).await?;
-                    if seen.insert(&edit.name) && was_there {
-                        there.insert(&edit.name);
-                    }
-                }
-                marks.put(&mut tx, &there).await?;
+                let number = edits.write(&mut tx, (revision, now), who).await?;
                 tx.commit().await?;
                 Ok(Some(number))
             })
@@ -107,7 +98,7 @@ impl SqlStore {
             Box::pin(async move {
                 let questions = questions?;
                 let mut tx = self.pools.look().await?;
-                let revision = newest(&mut tx).await?;
+                let (revision, _) = newest(&mut tx).await?;
                 let mut objects: Vec<Object> = Vec::new();
                 for question in questions {
                     for row in tx.rows(question).await? {
@@ -123,48 +114,11 @@ impl SqlStore {
     }
 }
 
-fn check(edits: &[Edit]) -> Result<(), StoreError> {
-    let refused = |what| Err(StoreError::not_applied(StoreErrorKind::Refused(what)));
-    if edits.len() > EDITS_MAX {
-        return refused("too many objects in one change");
-    }
-    if edits.iter().filter_map(|edit| edit.document.as_ref()).any(|text| text.len() > DOCUMENT_MAX) {
-        return refused("an object is too large");
-    }
-    Ok(())
-}
-
-async fn newest(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
-    let newest = tx.row(ask(&CHANGE_NEWEST)).await?;
-    let newest = newest.map_or(Ok(0), |row| row.int(0)).map_err(not_applied)?;
-    Ok(u64::try_from(newest).unwrap_or(0))
-}
-
-/// A statement whose first parameters are a name.
-pub(crate) fn named(statement: &'static Statement, name: &ObjectName) -> Ask {
-    let ObjectName { kind, tenant, project, id } = name;
-    ask(statement).bind(code(*kind)).bind(tenant.as_str()).bind(project.as_str()).bind(id.as_str())
-}
-
-/// The object, and the record of its change; whether it was there before.
-async fn write_one(tx: &mut Tx<'_>, number: u64, who: &str, edit: &Edit) -> Result<bool, StoreError> {
-    let ObjectName { kind, tenant, project, id } = &edit.name;
-    let named = |statement| named(statement, &edit.name);
-    let before = tx.row(named(&OBJECT_DOCUMENT)).await?;
-    let before =
-        before.map(|row| row.text("document").map(str::to_owned)).transpose().map_err(not_applied)?;
-    let was_there = before.is_some();
-    let write = match &edit.document {
-        Some(document) => named(&OBJECT_PUT).bind(stored(number)).bind(document.as_str()),
-        None if !was_there => {
-            return Err(StoreError::not_applied(StoreErrorKind::Refused("the object is not there")));
-        }
-        None => named(&OBJECT_DELETE),
-    };
-    tx.change(write).await?;
-    let record = ask(&CHANGE_INSERT).bind(stored(number)).bind(who).bind(code(*kind)).bind(tenant.as_str());
-    let record = record.bind(project.as_str()).bind(id.as_str()).bind(before).bind(edit.document.as_deref());
-    tx.change(record).await.map(|_| was_there)
+/// The newest change's number, and the time of the store.
+async fn newest(tx: &mut Tx<'_>) -> Result<(u64, i64), StoreError> {
+    let Some(row) = tx.row(ask(&CHANGE_NEWEST)).await? else { return Ok((0, 0)) };
+    let read = || Ok((row::number(&row, "number")?, row.int("now")?));
+    read().map_err(not_applied)
 }
 
 fn at_most(limit: usize, max: usize) -> i64 {

@@ -116,7 +116,7 @@ statements!(
     OBJECT_PAGE "object_page",
     OBJECT_PUT "object_put",
     OBJECT_DELETE "object_delete",
-    OBJECT_DOCUMENT "object_document",
+    OBJECT_DOCUMENTS "object_documents",
     MARK_INSERT "mark_insert",
     MARK_FIND "mark_find",
     MARK_LIST "mark_list",
@@ -146,12 +146,24 @@ pub(crate) static ENTRIES_INSERT: LazyLock<String> =
 pub(crate) static ENTRY_STEPS_INSERT: LazyLock<[String; STEPS.len()]> =
     LazyLock::new(|| STEPS.map(|rows| repeated(&ENTRY_INSERT.mysql.text, ENTRY_COLUMNS, rows)));
 
-/// Columns of [`MARK_INSERT`], in order.
-pub(crate) const MARK_COLUMNS: usize = 5;
+/// A statement with a row of parameters, for each of [`STEPS`] with as many rows.
+#[derive(Debug)]
+pub(crate) struct Stepped {
+    pub(crate) sqlite: [String; STEPS.len()],
+    pub(crate) mysql: [String; STEPS.len()],
+}
 
-/// [`MARK_INSERT`], which is the same in both dialects, for each of [`STEPS`].
-pub(crate) static MARK_STEPS_INSERT: LazyLock<[String; STEPS.len()]> =
-    LazyLock::new(|| STEPS.map(|rows| repeated(&MARK_INSERT.mysql.text, MARK_COLUMNS, rows)));
+impl Stepped {
+    fn of(statement: &Statement, columns: usize) -> Self {
+        let steps = |text: &str| STEPS.map(|rows| repeated(text, columns, rows));
+        Self { sqlite: steps(statement.sqlite), mysql: steps(&statement.mysql.text) }
+    }
+}
+
+pub(crate) static OBJECT_PUTS: LazyLock<Stepped> = LazyLock::new(|| Stepped::of(&OBJECT_PUT, 8));
+pub(crate) static CHANGE_INSERTS: LazyLock<Stepped> = LazyLock::new(|| Stepped::of(&CHANGE_INSERT, 9));
+pub(crate) static MARK_INSERTS: LazyLock<Stepped> = LazyLock::new(|| Stepped::of(&MARK_INSERT, 5));
+pub(crate) static MARK_DELETES: LazyLock<Stepped> = LazyLock::new(|| Stepped::of(&MARK_DELETE, 1));
 
 fn repeated(text: &str, columns: usize, rows: usize) -> String {
     let row = format!("({})", vec!["?"; columns].join(", "));
@@ -184,7 +196,8 @@ mod tests {
     use sqlx::{Either, Executor, SqlSafeStr, Statement};
 
     use super::{
-        BOTH, ENTRY_STEPS_INSERT, MARK_STEPS_INSERT, MIGRATIONS, MYSQL_MIGRATIONS, Ordered, SQLITE, STEPS,
+        BOTH, CHANGE_INSERTS, ENTRY_STEPS_INSERT, MARK_DELETES, MARK_INSERTS, MIGRATIONS, MYSQL_MIGRATIONS,
+        OBJECT_PUTS, Ordered, SQLITE, STEPS,
     };
 
     #[tokio::test]
@@ -245,14 +258,16 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_marks_are_inserted_in_steps() {
-        for ((rows, entries), marks) in
-            STEPS.iter().zip(ENTRY_STEPS_INSERT.iter()).zip(MARK_STEPS_INSERT.iter())
-        {
-            assert_eq!(entries.matches('?').count(), rows * super::ENTRY_COLUMNS);
-            assert_eq!(marks.matches('?').count(), rows * super::MARK_COLUMNS);
+    fn rows_are_written_in_steps() {
+        let stepped = [(&*OBJECT_PUTS, 8), (&*CHANGE_INSERTS, 9), (&*MARK_INSERTS, 5), (&*MARK_DELETES, 1)];
+        let texts =
+            stepped.iter().flat_map(|(text, columns)| [(&text.sqlite, *columns), (&text.mysql, *columns)]);
+        for (texts, columns) in texts.chain([(&*ENTRY_STEPS_INSERT, super::ENTRY_COLUMNS)]) {
+            for (rows, text) in STEPS.iter().zip(texts) {
+                assert_eq!(text.matches('?').count(), rows * columns, "{text}");
+            }
         }
-        assert_eq!(STEPS.last(), Some(&1), "any number of entries is made of steps");
+        assert_eq!(STEPS.last(), Some(&1), "any number of rows is made of steps");
     }
 
     #[test]

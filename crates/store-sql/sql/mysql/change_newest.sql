@@ -1,1 +1,1 @@
-SELECT COALESCE(MAX(number), 0) AS number FROM `change`
+SELECT COALESCE(MAX(number), 0) AS number, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED) AS now FROM `change`

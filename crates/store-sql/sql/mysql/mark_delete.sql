@@ -1,1 +1,2 @@
-DELETE FROM object_mark WHERE kind = ?1 AND tenant = ?2 AND project = ?3 AND id = ?4
+-- The row of parameters is repeated to the number of rows that one execution takes (see `sql.rs`).
+DELETE FROM object_mark WHERE mark IN ((?))

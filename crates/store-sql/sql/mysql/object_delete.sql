@@ -1,1 +1,8 @@
-DELETE FROM object WHERE kind = ?1 AND tenant = ?2 AND project = ?3 AND id = ?4
+-- Objects whose names are given as a JSON array of [kind, tenant, project, id].
+DELETE object
+FROM JSON_TABLE(?1, '$[*]' COLUMNS (
+    kind BIGINT PATH '$[0]', tenant VARCHAR(512) CHARACTER SET utf8mb4 PATH '$[1]',
+    project VARCHAR(512) CHARACTER SET utf8mb4 PATH '$[2]', id VARCHAR(512) CHARACTER SET utf8mb4 PATH '$[3]'
+)) AS wanted
+STRAIGHT_JOIN object ON object.kind = wanted.kind AND object.tenant = CAST(wanted.tenant AS BINARY)
+    AND object.project = CAST(wanted.project AS BINARY) AND object.id = CAST(wanted.id AS BINARY)

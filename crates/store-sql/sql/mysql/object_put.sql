@@ -1,6 +1,4 @@
+-- The row of parameters is repeated to the number of rows that one execution takes (see `sql.rs`).
 INSERT INTO object (kind, tenant, project, id, version, document, created_at, changed_at)
-VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6,
-    CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED), CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)
-)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE version = VALUES(version), document = VALUES(document), changed_at = VALUES(changed_at)

@@ -1,2 +1,3 @@
+-- The row of parameters is repeated to the number of rows that one execution takes (see `sql.rs`).
 INSERT INTO change (number, at, who, kind, tenant, project, id, before, after)
-VALUES (?1, CAST(unixepoch('subsec') * 1000 AS INTEGER), ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -1,1 +1,0 @@
-SELECT document FROM object WHERE kind = ?1 AND tenant = ?2 AND project = ?3 AND id = ?4

@@ -1,6 +1,6 @@
 //! What a shared book needs of its servers, looked at before it is relied on.
 //!
-//! Writes one key below the prefix and removes it. What cannot be found out is told as such, never passed over.
+//! Writes two keys below the prefix and removes them. What cannot be found out is told as such, never passed over.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,6 +38,12 @@ redis.call('XADD', key, '*', 'e', 'x')
 redis.call('DEL', key)
 redis.call('SET', key, '1', 'PX', 1000)
 redis.call('DEL', key)
+-- What gateways have read of the store is kept under other names.
+local kept = KEYS[2]
+redis.call('SET', kept, '1', 'PX', 1000)
+redis.call('GET', kept)
+redis.call('PEXPIRE', kept, 1000)
+redis.call('DEL', kept)
 return { row[2], redis.call('TIME')[1] }";
 
 /// How a finding is meant.
@@ -100,8 +106,8 @@ impl RedisEngine {
 
     /// Permissions, scripts and the clock, by doing what the verbs do.
     async fn probe(&self, here: Duration) -> Finding {
-        let key = self.keys(Shard(0)).own("doctor");
-        let done = self.link().call(&Script::new(PROBE), &[key], &[]).await;
+        let keys = [self.keys(Shard(0)).own("doctor"), self.cache_key(Shard(0).0, "doctor")];
+        let done = self.link().call(&Script::new(PROBE), &keys, &[]).await;
         let what = "scripts and permissions";
         match done.map(|value| Items::of(value).and_then(|mut items| Ok((items.text()?, items.text()?)))) {
             Ok(Ok((_, second))) => {

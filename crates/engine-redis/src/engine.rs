@@ -142,6 +142,13 @@ impl RedisEngine {
         &'a self,
         verb: impl Future<Output = Result<Reply<T>, EngineError>> + Send + 'a,
     ) -> Answer<'a, T> {
+        self.inside(verb)
+    }
+
+    pub(crate) fn inside<'a, T: 'a>(
+        &'a self,
+        verb: impl Future<Output = T> + Send + 'a,
+    ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
         Box::pin(Inside { runtime: &self.runtime, verb: Box::pin(verb) })
     }
 
@@ -467,6 +474,10 @@ impl RedisEngine {
 
     pub(crate) fn link(&self) -> &Link {
         &self.link
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 }
 

@@ -4,7 +4,9 @@
 //! shard. The rules are those of the pure ledger; a differential run compares the two. Time is the server's (L12).
 //! `link` is the way to the servers: which node, over which connection, until when, and whether a call that failed may
 //! have been applied. After *unknown* the caller repeats with the same id.
+//! `cache` keeps beside the book what its gateways have read of the store.
 
+mod cache;
 mod doctor;
 mod drift;
 mod engine;

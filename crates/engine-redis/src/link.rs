@@ -131,6 +131,11 @@ impl Link {
         matches!(&self.servers, Servers::One(node) if node.is_named_by_sentinels())
     }
 
+    /// Longest a call takes.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     fn until(&self) -> Instant {
         Instant::now() + self.deadline
     }

@@ -102,7 +102,7 @@ scripts! {
 
 /// One text of the parts: without comments, and with the value of each `const` in place of its name. The names would be
 /// more variables than Lua lets a script have, and cost time in every call.
-fn assemble(parts: &[&str]) -> String {
+pub(crate) fn assemble(parts: &[&str]) -> String {
     let lines = || parts.iter().flat_map(|part| part.lines());
     let mut values: BTreeMap<&str, &str> = BTreeMap::new();
     for line in lines() {

@@ -20,10 +20,10 @@ struct Shared {
 }
 
 /// Killed with the process.
-static SERVERS: Mutex<Option<Servers>> = Mutex::new(None);
+pub(crate) static SERVERS: Mutex<Option<Servers>> = Mutex::new(None);
 static BOOKS: AtomicU64 = AtomicU64::new(0);
 
-enum Servers {
+pub(crate) enum Servers {
     One(Server),
     Three(Cluster),
 }
@@ -65,20 +65,26 @@ pub(crate) fn cluster(start: Micros) -> Box<dyn Harness> {
 }
 
 /// Written before it is answered; kills of the process lose nothing.
-fn durable(plan: Plan) -> Plan {
+pub(crate) fn durable(plan: Plan) -> Plan {
     plan.line("appendonly yes").line("appendfsync no")
 }
 
 fn on(start: Micros, start_servers: impl FnOnce() -> Servers) -> Box<dyn Harness> {
-    SERVERS.lock().unwrap().get_or_insert_with(start_servers);
-    let prefix = format!("b{}", BOOKS.fetch_add(1, Ordering::Relaxed));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (prefix, runtime) = place(start_servers);
     let now = Arc::new(AtomicU64::new(start));
     let engine = connect(&runtime, &prefix, &now);
     Box::new(Shared { now, engine, runtime, prefix })
 }
 
-fn connect(runtime: &Runtime, prefix: &str, now: &Arc<AtomicU64>) -> Arc<RedisEngine> {
+/// A prefix of its own on the servers of this process.
+pub(crate) fn place(start_servers: impl FnOnce() -> Servers) -> (String, Runtime) {
+    SERVERS.lock().unwrap().get_or_insert_with(start_servers);
+    let prefix = format!("b{}", BOOKS.fetch_add(1, Ordering::Relaxed));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    (prefix, runtime)
+}
+
+pub(crate) fn connect(runtime: &Runtime, prefix: &str, now: &Arc<AtomicU64>) -> Arc<RedisEngine> {
     let _inside = runtime.enter();
     let url = SERVERS.lock().unwrap().as_ref().expect("it was started").url();
     let mut options = Options::parse(&url).unwrap();

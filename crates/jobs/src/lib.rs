@@ -1,5 +1,5 @@
 //! Background jobs: expire what is due, drain the journal, check held against its holds, open new quotas,
-//! make a lost book whole again.
+//! make a lost book whole again, tell the fleet's cache what to forget.
 //!
 //! Invariants: every job is idempotent and without input; a job that dies half-way and one that runs twice leave the
 //! same books. `once` does what there is to do and returns; `run` repeats it until told to stop.
@@ -9,6 +9,7 @@
 
 mod drain;
 mod drift;
+mod forgets;
 mod openings;
 mod pace;
 mod record;
@@ -17,6 +18,7 @@ mod sweep;
 
 pub use drain::{DRAIN_EVERY, Drain, Drained};
 pub use drift::{DRIFT_EVERY, Drift, DriftFound};
+pub use forgets::{FORGETS_EVERY, FORGETS_MAX, Forgets};
 pub use openings::{OPENINGS_MAX, OPENINGS_ROUNDS, Opened, Opening, OpeningAmount, Openings, users};
 pub use record::entry;
 pub use recovery::{OPENED_AFTER, Part, QuotaPeriods, Recover, RestoreAnswer, WATCH_EVERY};

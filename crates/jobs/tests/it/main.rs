@@ -6,6 +6,7 @@ mod books;
 mod doubles;
 mod drain;
 mod drift;
+mod forgets;
 mod late;
 mod losing;
 mod openings;

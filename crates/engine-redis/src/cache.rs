@@ -219,7 +219,7 @@ mod tests {
         let read = Cached { revision: 7, text: "two keys, ünd more".to_owned() };
         let entry = [b"1 7 1 ", packed("acme", &read).as_slice()].concat();
         let of = |id, revision, entry: &[u8]| unpacked(id, revision, entry.to_vec(), 6);
-        assert_eq!(of("acme", 7, &entry), Some(read.text.clone()));
+        assert_eq!(of("acme", 7, &entry), Some(read.text));
         assert_eq!(of("acme", 8, &entry), None);
         assert_eq!(of("acne", 7, &entry), None);
         for length in 0..entry.len() {

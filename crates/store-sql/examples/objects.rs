@@ -164,7 +164,9 @@ async fn main() -> Result<(), Failed> {
     }
     let folder = tempfile::tempdir()?;
     println!("SQLite:");
-    measured(Place::File(folder.path().join("store.db"))).await?;
+    let path = folder.path().join("store.db");
+    measured(Place::File(path.clone())).await?;
+    println!("  the file has {} MB", std::fs::metadata(path)?.len() / 1_000_000);
     println!("MariaDB:");
     let server = Server::start();
     measured(server.url().parse::<Place>()?).await

@@ -117,7 +117,7 @@ impl SqlStore {
 /// The newest change's number, and the time of the store.
 async fn newest(tx: &mut Tx<'_>) -> Result<(u64, i64), StoreError> {
     let Some(row) = tx.row(ask(&CHANGE_NEWEST)).await? else { return Ok((0, 0)) };
-    let read = || Ok((row::number(&row, "number")?, row.int("now")?));
+    let read = || Ok((row::number(&row, "number")?, row.int("at")?));
     read().map_err(not_applied)
 }
 

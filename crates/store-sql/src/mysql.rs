@@ -40,6 +40,9 @@ const SESSION: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBST
      innodb_lock_wait_timeout = 5, wait_timeout = 60 \
      /*M!100100 , max_statement_time = 60, idle_transaction_timeout = 30, optimizer_switch = 'exists_to_in=off' */ /*!80000 , max_execution_time = 60000 */";
 
+/// A step that fills or rebuilds a table takes as long as the table is large.
+const PATIENT: &str = "SET SESSION innodb_lock_wait_timeout = 50 /*M!100100 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
+
 const LAYOUT: &str = "CREATE TABLE IF NOT EXISTS tollbook_layout (layout SMALLINT NOT NULL, step SMALLINT NOT NULL, \
      PRIMARY KEY (layout, step)) ENGINE = InnoDB";
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('tollbook_', LEFT(SHA2(DATABASE(), 256), 32)), ?)";
@@ -178,6 +181,7 @@ async fn migrate(connection: &mut MySqlConnection) -> Result<(), StoreError> {
     }
     // Another start may have been here before. If this one fails, the lock goes with the connection.
     let done = at(connection).await?;
+    connection.execute(PATIENT).await.map_err(not_applied)?;
     connection.execute(LAYOUT).await.map_err(not_applied)?;
     for (layout, text) in (1..).zip(MYSQL_MIGRATIONS) {
         for (step, statement) in (1..).zip(steps(text)) {
@@ -218,7 +222,7 @@ fn damaged(text: String) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use super::{MARIADB_MIN, MYSQL_MIGRATIONS, steps, version};
+    use super::{MARIADB_MIN, MYSQL_MIGRATIONS, connect, migrate, options, steps, version};
 
     #[test]
     fn versions_are_read_from_what_servers_say() {
@@ -227,6 +231,20 @@ mod tests {
         assert_eq!(version("8.4.0-commercial"), Some((8, 4)));
         assert!(version("10.5.1-MariaDB") < Some(MARIADB_MIN));
         assert_eq!(version("x"), None);
+    }
+
+    /// Else a start on a large database would end its own step, and so would the next.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_step_may_take_longer_than_a_question() {
+        let server = tollbook_sql_world::Server::start();
+        let crate::Place::Server(place) = server.url().parse().unwrap() else { panic!("a file") };
+        let mut connection = connect(&options(&place).unwrap()).await.unwrap();
+        let limit = "SELECT CAST(@@SESSION.max_statement_time AS SIGNED)";
+        let seconds: i64 = sqlx::query_scalar(limit).fetch_one(&mut connection).await.unwrap();
+        assert_eq!(seconds, 60);
+        migrate(&mut connection).await.unwrap();
+        let seconds: i64 = sqlx::query_scalar(limit).fetch_one(&mut connection).await.unwrap();
+        assert_eq!(seconds, 0, "no limit");
     }
 
     /// What died half-way is run again.

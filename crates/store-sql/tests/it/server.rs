@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use tollbook_ledger::ReservationId;
 use tollbook_sql_world::{PASSWORD, Server};
-use tollbook_store::{Applied, Entry, Fleet, Journal, LimitHistory, ObjectStore, Side, StoreErrorKind};
+use tollbook_store::{
+    Applied, Edit, Entry, Fleet, Journal, LimitHistory, ObjectKind, ObjectName, ObjectStore, Side,
+    StoreErrorKind,
+};
 use tollbook_store_sql::{Place, SqlStore};
 
-use crate::make::{World, call, full, totals};
+use crate::make::{Other, World, call, full, totals};
 
 fn place(server: &Server) -> Place {
     server.url().parse().unwrap()
@@ -142,6 +145,76 @@ async fn a_server_killed_in_the_middle_of_appends_loses_nothing_and_counts_nothi
     let total = &totals(&store, Side::Tenant).await[0];
     assert_eq!((total.entries, total.requests, total.cost_nano), (all, all, all * 8_000));
     assert_eq!(store.posted_sum(call(1).posted[0].account, 100).await, Ok(all * 15));
+}
+
+/// All secrets of 200 keys change again and again while the server is killed: there is never a key of one round beside one of
+/// another, nor a mark that is nobody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_in_the_middle_of_a_change_keeps_all_of_it_or_nothing() {
+    const KEYS: usize = 200;
+    let name = |key: usize| ObjectName {
+        kind: ObjectKind::Key,
+        tenant: "acme".to_owned(),
+        project: "web".to_owned(),
+        id: format!("k{key}"),
+    };
+    let round_of = move |round: usize| -> Vec<Edit> {
+        let marks = |key| vec![format!("key k{key}"), format!("secret {round} of k{key}")];
+        let edit = |key| Edit { name: name(key), document: Some(round.to_string()), marks: marks(key) };
+        (0..KEYS).map(edit).collect()
+    };
+    let mut server = Server::start();
+    let store = SqlStore::open(place(&server)).await.unwrap();
+    let revision = async |store: &SqlStore| loop {
+        match store.objects_of(&[]).await {
+            Ok(read) => return read.revision,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    };
+    let (rounds, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let writer = tokio::spawn({
+        let (store, rounds, stop) = (store.clone(), Arc::clone(&rounds), Arc::clone(&stop));
+        async move {
+            let (mut now, mut round) = (0, 0);
+            while stop.load(Ordering::Relaxed) == 0 {
+                let edits = round_of(round);
+                match store.write(now, "ann", &edits).await {
+                    Ok(Some(next)) => now = next,
+                    // One whose answer was lost may have been made.
+                    Ok(None) => now = revision(&store).await,
+                    Err(error) => assert!(error.is_transient(), "{error}"),
+                }
+                round += 1;
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    for at in [3, 12, 20] {
+        while rounds.load(Ordering::Relaxed) < at {
+            tokio::task::yield_now().await;
+        }
+        server.kill();
+        server.start_again();
+    }
+    stop.store(1, Ordering::Relaxed);
+    writer.await.unwrap();
+    let store = SqlStore::open(place(&server)).await.unwrap();
+    let kept = store.objects().await.unwrap();
+    assert_eq!(kept.objects.len(), KEYS);
+    assert_eq!(kept.revision % 200, 0, "whole rounds");
+    let round = &kept.objects[0].document;
+    assert!(kept.objects.iter().all(|object| object.document == *round));
+    for key in 0..KEYS {
+        for mark in [format!("key k{key}"), format!("secret {round} of k{key}")] {
+            assert_eq!(store.marked(&mark).await, Ok(Some(name(key))), "{mark}");
+        }
+    }
+    let options: sqlx::mysql::MySqlConnectOptions = server.url().parse().unwrap();
+    let mut other = Other::Server(sqlx::ConnectOptions::connect(&options).await.unwrap());
+    assert_eq!(other.numbers("SELECT COUNT(*) FROM object_mark").await, [400]);
+    let changes = i64::try_from(kept.revision).unwrap();
+    assert_eq!(other.numbers("SELECT COUNT(*) FROM `change`").await, [changes]);
+    other.close().await;
 }
 
 /// Connections that the server has closed are noticed, and what they were for is done on others.

@@ -9,6 +9,7 @@ use redis::{Cmd, Value};
 use tollbook_engine::Shard;
 
 use crate::engine::RedisEngine;
+use crate::journal::STREAMS_MAX;
 use crate::link::{LinkError, Script};
 use crate::reply::Items;
 
@@ -19,6 +20,8 @@ const CLOCK_FAR: Duration = Duration::from_secs(2);
 /// How often the latency is measured, and from when on it is told.
 const PINGS: usize = 20;
 const SLOW: Duration = Duration::from_millis(5);
+/// Entries that wait for the journal where nothing is wrong: some seconds of a busy fleet.
+const WAITING: u64 = 10_000;
 
 /// What a user lacks that may not ask.
 const INFO: &str =
@@ -80,6 +83,8 @@ impl RedisEngine {
         }
         found.push(self.probe(here).await);
         found.push(self.latency().await);
+        // Who does not answer is told above.
+        found.extend(self.journal_waiting().await.ok().map(streams));
         found
     }
 
@@ -157,6 +162,25 @@ impl RedisEngine {
             advice: advice.to_owned(),
         }
     }
+}
+
+/// Of so many entries that wait for the journal.
+fn streams(waiting: u64) -> Finding {
+    let (health, advice) = if waiting <= WAITING {
+        (Health::Good, "")
+    } else if waiting <= STREAMS_MAX {
+        (
+            Health::Poor,
+            "the journal takes less than comes: look at its store, and at the log of the gateways for its job 'drain'",
+        )
+    } else {
+        (
+            Health::Bad,
+            "the server's memory fills up with calls that the journal has not taken, and then it takes no call any more: make the journal's store take them, or give the server more memory meanwhile; nothing may be deleted there",
+        )
+    };
+    let seen = format!("{waiting} ended calls wait for the journal");
+    Finding { node: String::new(), what: "journal's streams", health, seen, advice: advice.to_owned() }
 }
 
 fn away(node: String, error: &LinkError) -> Finding {
@@ -262,7 +286,7 @@ fn is_enough(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Health, is_enough, server, slots};
+    use super::{Health, STREAMS_MAX, WAITING, is_enough, server, slots, streams};
 
     #[test]
     fn versions_are_compared_as_numbers() {
@@ -280,6 +304,20 @@ mod tests {
         let of = |what: &str| found.iter().find(|one| one.what == what).map(|one| one.health);
         assert_eq!((of("version"), of("eviction")), (Some(Health::Good), Some(Health::Bad)));
         assert_eq!(of("persistence"), Some(Health::Poor));
+    }
+
+    #[test]
+    fn streams_that_grow_are_told_at_their_bounds() {
+        for (waiting, health) in [
+            (0, Health::Good),
+            (WAITING, Health::Good),
+            (WAITING + 1, Health::Poor),
+            (STREAMS_MAX, Health::Poor),
+            (STREAMS_MAX + 1, Health::Bad),
+            (u64::MAX, Health::Bad),
+        ] {
+            assert_eq!(streams(waiting).health, health, "{waiting}");
+        }
     }
 
     #[test]

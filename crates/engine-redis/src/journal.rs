@@ -1,12 +1,46 @@
 //! Entries of the stream of ended calls, as the journal takes them.
+//!
+//! The streams have no bound of their own: an entry that is dropped is money that nobody sees. What bounds them is the
+//! memory of the server, which refuses verbs when it is full. So it is told early that they grow.
 
+use futures_util::future::try_join_all;
+use redis::Value;
 use tollbook_engine::ledger::{Attempt, Posted, ReservationId};
-use tollbook_engine::{Cursor, JournalRecord, Source};
+use tollbook_engine::{Cursor, EngineError, JournalRecord, Shard, Source};
 
-use crate::engine::SEQ_BITS;
+use crate::engine::{RedisEngine, SEQ_BITS};
 use crate::keys::{self, ACCOUNT_BYTES, CLAIM_BYTES};
 use crate::number::whole;
 use crate::reply::{Items, Odd};
+
+/// Entries that may wait for the journal in all streams together, before it is told that the server may become full.
+pub const STREAMS_MAX: u64 = 1_000_000;
+/// Streams that are asked at a time.
+const ASKED_AT_ONCE: usize = 64;
+
+impl RedisEngine {
+    /// Entries that wait for the journal, of all shards.
+    ///
+    /// # Errors
+    /// As any verb.
+    pub async fn journal_waiting(&self) -> Result<u64, EngineError> {
+        self.inside(async {
+            let shards: Vec<Shard> = (0..=u8::MAX).map(Shard).collect();
+            let mut waiting = 0_u64;
+            for some in shards.chunks(ASKED_AT_ONCE) {
+                let lengths = some.iter().map(async |shard| {
+                    match self.command("XLEN", &self.keys(*shard).own("j"), &[]).await? {
+                        Value::Int(length) => u64::try_from(length).map_err(|_| Odd("length").into()),
+                        _ => Err(EngineError::from(Odd("length"))),
+                    }
+                });
+                waiting += try_join_all(lengths).await?.into_iter().sum::<u64>();
+            }
+            Ok(waiting)
+        })
+        .await
+    }
+}
 
 const SOURCES: [Source; 7] = [
     Source::Settled,

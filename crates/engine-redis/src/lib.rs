@@ -27,6 +27,7 @@ pub use doctor::{Finding, Health};
 #[cfg(feature = "test-clock")]
 pub use engine::GivenClock;
 pub use engine::RedisEngine;
+pub use journal::STREAMS_MAX;
 pub use link::{Address, Kind, Link, LinkError, Options, Place, Script, Tls, WrongOptions};
 #[cfg(feature = "test-clock")]
 pub use quick::{Counts, RESERVES, SETTLES};

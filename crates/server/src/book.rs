@@ -12,9 +12,10 @@ use anyhow::{Context, anyhow};
 use tokio::sync::watch;
 use tollbook_engine::{Cursor, Engine, EngineError, Recovery, Shard};
 use tollbook_engine_memory::{Durability, MemoryEngine, OpenError, Options};
-use tollbook_engine_redis::{Link, RedisEngine};
+use tollbook_engine_redis::{Link, RedisEngine, STREAMS_MAX};
 use tollbook_ledger::Micros;
 use tollbook_telemetry::Metrics;
+use tollbook_telemetry::log::Every;
 
 use crate::config::{Book, file};
 use crate::observe;
@@ -27,6 +28,10 @@ const FIRST_ANSWER: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Pause between two steps of tidying the shared book: all its shards have their turn in four minutes.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
+/// How many of those steps it is until it is looked at again what waits for the journal.
+const COUNTED_EVERY: u64 = 10;
+/// One line about streams that are too long in this time.
+const WARN_EVERY: Duration = Duration::from_mins(1);
 
 /// An open book.
 #[derive(Clone, Debug)]
@@ -77,7 +82,7 @@ impl OpenBook {
     pub(crate) async fn watch(self, metrics: Arc<Metrics>, stop: watch::Receiver<bool>) {
         match self {
             Self::Memory(engine) => observe::run(engine, metrics, stop).await,
-            Self::Redis(engine, _lock) => tidied(&engine, stop).await,
+            Self::Redis(engine, _lock) => tidied(&engine, &metrics, stop).await,
         }
     }
 
@@ -119,10 +124,11 @@ async fn answered(engine: &RedisEngine) -> Result<(), EngineError> {
     }
 }
 
-/// Tidies one shard after the other; what fails is done another time.
-async fn tidied(engine: &RedisEngine, mut stop: watch::Receiver<bool>) {
+/// Tidies one shard after the other, and tells what waits for the journal; what fails is done another time.
+async fn tidied(engine: &RedisEngine, metrics: &Metrics, mut stop: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(TIDY_EVERY);
-    for shard in (0..=u8::MAX).cycle() {
+    let warn = Every::new(WARN_EVERY);
+    for (step, shard) in (0_u64..).zip((0..=u8::MAX).cycle()) {
         tokio::select! {
             _ = ticks.tick() => {}
             // A dropped sender is a stop too.
@@ -131,6 +137,27 @@ async fn tidied(engine: &RedisEngine, mut stop: watch::Receiver<bool>) {
         if let Err(error) = engine.tidy(Shard(shard)).await {
             tracing::debug!(%error, shard, "a shard was not tidied");
         }
+        if step % COUNTED_EVERY == 0 {
+            waiting(engine, metrics, &warn).await;
+        }
+    }
+}
+
+/// The streams to the journal have no bound but the server's memory.
+async fn waiting(engine: &RedisEngine, metrics: &Metrics, warn: &Every) {
+    let waiting = match engine.journal_waiting().await {
+        Ok(waiting) => waiting,
+        Err(error) => return tracing::debug!(%error, "it is not known what waits for the journal"),
+    };
+    metrics.journal_pending.set((), waiting);
+    if waiting > STREAMS_MAX
+        && let Some(suppressed) = warn.pass(tokio::time::Instant::now().into_std())
+    {
+        tracing::error!(
+            waiting,
+            suppressed,
+            "the shared book's server fills up with ended calls that the journal has not taken"
+        );
     }
 }
 
@@ -181,5 +208,35 @@ async fn close(engine: Arc<MemoryEngine>) {
         Ok(Ok(())) => tracing::info!("the book is closed"),
         Ok(Err(error)) => tracing::error!(%error, "the book could not be closed"),
         Err(error) => tracing::error!(%error, "closing the book broke off"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without this nobody would see that the journal takes nothing: the drain tells what it moved, not what is left.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_waits_in_a_shared_book_is_told() {
+        let server = tollbook_redis_world::Server::redis();
+        for (shard, entries) in [(5, 3), (200, 2)] {
+            for _ in 0..entries {
+                server.ask(&["XADD", &format!("tb:{{{shard}}}:j"), "*", "e", "x", "b", "y"]);
+            }
+        }
+        let options = tollbook_engine_redis::Options::parse(&server.url()).unwrap();
+        let engine = RedisEngine::new(Link::open(&options).unwrap(), "tb");
+        answered(&engine).await.unwrap();
+        let metrics = Metrics::new();
+        let (stop, stopped) = watch::channel(false);
+        let told = async {
+            let began = tokio::time::Instant::now();
+            while metrics.journal_pending.get(()) != 5 {
+                assert!(began.elapsed() < FIRST_ANSWER, "{} wait", metrics.journal_pending.get(()));
+                tokio::task::yield_now().await;
+            }
+            stop.send(true).unwrap();
+        };
+        tokio::join!(tidied(&engine, &metrics, stopped), told);
     }
 }

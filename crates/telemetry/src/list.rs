@@ -170,7 +170,7 @@ metrics! {
     Gauges engine_drift_unconfirmed() "Accounts that the last check could not compare: too much of them was live or changed";
 
     // the journal
-    Gauges journal_pending() "Ended calls that wait in the engine for the store";
+    Gauges journal_pending() "Ended calls that wait in the engine for the store; of a shared book every gateway tells all of them";
     Counts journal_drained() "Entries written to the store";
     Counts journal_repeated() "Entries the store had already";
     Counts journal_unbooked() "Entries of calls the engine no longer knew; any increase wants a look";

@@ -294,6 +294,26 @@ fn b207_a_user_with_few_rights_keeps_a_book_in_its_own_place() {
     assert!(refused.is_some_and(|error| !error.contains("p4ss")));
 }
 
+/// Nothing bounds the streams to the journal but the server's memory: the doctor counts them, over all shards.
+#[test]
+fn what_waits_for_the_journal_is_counted() {
+    let server = Plan::redis().start();
+    let book = Book::at(&server.url(), "tb").answers();
+    let waiting = || wait(book.engine.journal_waiting()).unwrap();
+    assert_eq!(waiting(), 0);
+    for id in 1..=40 {
+        let shard = Shard(if id % 4 == 0 { 255 } else { SHARD.0 });
+        assert!(matches!(book.reserve(shard, id, [tpm("k:tpm", 1_000_000, 10)]), Ok(Verdict::Admit(_))));
+        assert_eq!(book.settle(shard, id, &["k:tpm"], 1), Ok(Met::Held));
+    }
+    assert_eq!(waiting(), 40);
+    let found = book.runtime.block_on(book.engine.examine(Duration::ZERO));
+    let told = found.iter().find(|one| one.what == "journal's streams").unwrap();
+    assert!(told.seen.starts_with("40 ended calls"), "{told:?}");
+    server.ask(&["DEL", "tb:{255}:j"]);
+    assert_eq!(waiting(), 30);
+}
+
 /// A right that is missing is told by the doctor, not only where it hurts: in the middle of a failover.
 #[test]
 fn b207_the_doctor_misses_the_right_to_ask_for_a_role() {

@@ -32,7 +32,16 @@ impl ObjectStore for SqlStore {
     }
 
     fn tenant_objects<'a>(&'a self, tenant: &'a str) -> Answer<'a, Objects> {
-        self.seen(move || Ok(vec![ask(&OBJECT_OF_TENANT).bind(tenant)]))
+        self.found(
+            move || ask(&OBJECT_OF_TENANT).bind(tenant),
+            |rows| {
+                let revision = rows.first().map_or(Ok(0), |row| row::number(row, "revision"))?;
+                let there = rows.iter().filter(|row| !matches!(row.maybe_text("document"), Ok(None)));
+                let mut objects: Vec<Object> = there.map(object).collect::<Result<_, _>>()?;
+                objects.sort_by(|one, other| one.name.cmp(&other.name));
+                Ok(Objects { revision, objects })
+            },
+        )
     }
 
     fn object<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<Object>> {

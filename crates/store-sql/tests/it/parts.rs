@@ -13,6 +13,7 @@ both!(
     one_object_is_read_by_its_name,
     pages_hold_what_is_asked_for_and_all_of_it,
     a_page_has_a_bound,
+    what_is_read_is_of_the_revision_that_is_told,
 );
 
 fn name(kind: ObjectKind, tenant: &str, project: &str, id: &str) -> ObjectName {
@@ -158,4 +159,40 @@ async fn a_page_has_a_bound(world: World) {
     let rest = ObjectsQuery { after, ..ObjectsQuery::of(ObjectKind::Plan, usize::MAX) };
     assert_eq!(store.objects_page(&rest).await.unwrap().objects.len(), 5);
     assert!(store.objects_page(&ObjectsQuery::of(ObjectKind::Plan, 0)).await.unwrap().objects.is_empty());
+}
+
+/// While somebody writes, each answer is of one moment: the documents tell the revision that they were written on.
+async fn what_is_read_is_of_the_revision_that_is_told(world: World) {
+    const KEYS: u64 = 20;
+    let (writer, reader) = (world.open().await, world.open().await);
+    let edits = |revision: u64| {
+        let edit = |key: u64| {
+            let name = name(ObjectKind::Key, "acme", "web", &format!("k{key:02}"));
+            Edit { name, document: Some(revision.to_string()), marks: Vec::new() }
+        };
+        (0..KEYS).map(edit).collect::<Vec<_>>()
+    };
+    writer.write(0, "ann", &edits(0)).await.unwrap();
+    let writing = tokio::spawn(async move {
+        let mut revision = KEYS;
+        while revision < KEYS * 100 {
+            revision = writer.write(revision, "ann", &edits(revision)).await.unwrap().unwrap();
+        }
+    });
+    let page = ObjectsQuery { tenant: Some("acme".to_owned()), ..ObjectsQuery::of(ObjectKind::Key, 100) };
+    let mut seen = std::collections::BTreeSet::new();
+    while !writing.is_finished() {
+        for read in [
+            reader.tenant_objects("acme").await.unwrap(),
+            reader.objects_of(&[ObjectKind::Key, ObjectKind::Plan]).await.unwrap(),
+            reader.objects_page(&page).await.unwrap(),
+        ] {
+            let written_on = (read.revision - KEYS).to_string();
+            assert_eq!(read.objects.len(), 20);
+            assert!(read.objects.iter().all(|object| object.document == written_on), "{read:?}");
+            seen.insert(read.revision);
+        }
+    }
+    writing.await.unwrap();
+    assert!(seen.len() > 3, "{seen:?}");
 }

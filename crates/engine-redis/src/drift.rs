@@ -3,7 +3,7 @@
 //! What is live is found by the due set, in pages and outside of a script; a script then compares at one moment. Every account
 //! knows how many reservations hold something of it, so the script sees which of its accounts it was told too little of:
 //! those are looked at again, and told as not confirmed in the end. No script is told of more than so many reservations:
-//! others wait for the server meanwhile.
+//! others wait for the server meanwhile. A subject with more of them is looked at in steps (`wide`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,10 @@ use crate::engine::RedisEngine;
 use crate::keys::{self, ACCOUNT_BYTES};
 use crate::pack::{self, packed};
 use crate::reply::{self, Items, Odd};
+use crate::wide::WIDE_MAX;
 
 /// Reservations that one script is told of.
-const DECLARED_MAX: usize = 512;
+pub(crate) const DECLARED_MAX: usize = 512;
 /// How often accounts are looked at that calls came to in between.
 const CHECKS_MAX: usize = 5;
 /// Members of the due set read at once.
@@ -30,34 +31,36 @@ type Difference = (AccountId, u64, i64, i64, u64);
 
 /// Accounts of some subjects, and the reservations that are live of those.
 #[derive(Default)]
-struct Part {
-    accounts: Vec<AccountId>,
-    live: BTreeSet<(ReservationId, Attempt)>,
-    /// There are more.
-    is_cut: bool,
+pub(crate) struct Part {
+    pub(crate) accounts: Vec<AccountId>,
+    /// At most so many as are looked at.
+    pub(crate) live: BTreeSet<(ReservationId, Attempt)>,
 }
 
 impl Part {
     fn add(&mut self, id: ReservationId, attempt: Attempt) {
-        if self.live.len() < DECLARED_MAX {
+        if self.live.len() < WIDE_MAX {
             self.live.insert((id, attempt));
-        } else {
-            self.is_cut = self.is_cut || !self.live.contains(&(id, attempt));
         }
+    }
+
+    /// More than one script is told of.
+    fn is_wide(&self) -> bool {
+        self.live.len() > DECLARED_MAX
     }
 
     /// Both in one script, if they fit into it.
     fn takes(&self, other: &Self) -> bool {
-        !self.is_cut && !other.is_cut && self.live.len() + other.live.len() <= DECLARED_MAX
+        self.live.len() + other.live.len() <= DECLARED_MAX
     }
 }
 
 /// What a check says of some accounts.
 #[derive(Default)]
-struct Checked {
-    differences: Vec<Difference>,
+pub(crate) struct Checked {
+    pub(crate) differences: Vec<Difference>,
     /// Those of which too much is live, or changes too fast.
-    unconfirmed: u64,
+    pub(crate) unconfirmed: u64,
 }
 
 impl RedisEngine {
@@ -92,11 +95,12 @@ impl RedisEngine {
             }
             let mut again = Vec::new();
             for part in self.parts(shard, &accounts).await? {
-                let left = self.compare(shard, &part, &mut checked.differences).await?;
-                if part.is_cut {
-                    checked.unconfirmed += left.len() as u64;
+                if part.is_wide() {
+                    let wide = self.check_wide(shard, part).await?;
+                    checked.differences.extend(wide.differences);
+                    checked.unconfirmed += wide.unconfirmed;
                 } else {
-                    again.extend(left);
+                    again.extend(self.compare(shard, &part, &mut checked.differences).await?);
                 }
             }
             accounts = again;
@@ -111,23 +115,12 @@ impl RedisEngine {
         for account in accounts {
             parts.entry(account.subject).or_default().accounts.push(*account);
         }
-        let due = self.keys(shard).own("due");
-        for page in 0..PAGES_MAX {
-            let (from, to) = (page * PAGE, (page + 1) * PAGE - 1);
-            let (from, to) = (from.to_string(), to.to_string());
-            let members = self.command("ZRANGE", &due, &[from.as_bytes(), to.as_bytes()]).await?;
-            let members = Items::of(members)?.all(|items| reply::due(&items.bytes()?, shard))?;
-            for member in &members {
-                for subject in &member.subjects {
-                    if let Some(part) = parts.get_mut(subject) {
-                        part.add(member.claim.id, member.claim.attempt);
-                    }
-                }
+        self.each_due(shard, |subject, (id, attempt)| {
+            if let Some(part) = parts.get_mut(&subject) {
+                part.add(id, attempt);
             }
-            if members.len() < PAGE {
-                break;
-            }
-        }
+        })
+        .await?;
         let mut together: Vec<Part> = Vec::new();
         for part in parts.into_values() {
             match together.last_mut().filter(|last| last.takes(&part)) {
@@ -139,6 +132,46 @@ impl RedisEngine {
             }
         }
         Ok(together)
+    }
+
+    /// What is live of some subjects, at most so many as are looked at.
+    pub(crate) async fn live_of(
+        &self,
+        shard: Shard,
+        subjects: &BTreeSet<SubjectId>,
+    ) -> Result<BTreeSet<(ReservationId, Attempt)>, EngineError> {
+        let mut live = BTreeSet::new();
+        self.each_due(shard, |subject, place| {
+            if subjects.contains(&subject) && live.len() < WIDE_MAX {
+                live.insert(place);
+            }
+        })
+        .await?;
+        Ok(live)
+    }
+
+    /// Walks over the due set, in pages: the subjects of each reservation.
+    async fn each_due(
+        &self,
+        shard: Shard,
+        mut each: impl FnMut(SubjectId, (ReservationId, Attempt)),
+    ) -> Result<(), EngineError> {
+        let due = self.keys(shard).own("due");
+        for page in 0..PAGES_MAX {
+            let (from, to) = (page * PAGE, (page + 1) * PAGE - 1);
+            let (from, to) = (from.to_string(), to.to_string());
+            let members = self.command("ZRANGE", &due, &[from.as_bytes(), to.as_bytes()]).await?;
+            let members = Items::of(members)?.all(|items| reply::due(&items.bytes()?, shard))?;
+            for member in &members {
+                for subject in &member.subjects {
+                    each(*subject, (member.claim.id, member.claim.attempt));
+                }
+            }
+            if members.len() < PAGE {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Those of a part that have to be looked at again.

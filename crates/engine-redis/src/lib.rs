@@ -22,6 +22,7 @@ mod reply;
 mod rows;
 mod script;
 mod survey;
+mod wide;
 
 pub use doctor::{Finding, Health};
 #[cfg(feature = "test-clock")]

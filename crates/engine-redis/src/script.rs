@@ -88,6 +88,7 @@ scripts! {
     demands: base account track estimate book plan;
     due: base account track book;
     check: base account track book;
+    holds: base account track book;
     repair: base account track book;
     prune: base account track estimate;
     state: base;

@@ -52,7 +52,10 @@ impl Drift {
         self.metrics.engine_drift_unconfirmed.set((), found.unconfirmed);
         self.metrics.engine_alarms.add((Alarm::Drift,), found.differences);
         if found.unconfirmed > 0 {
-            tracing::warn!(accounts = found.unconfirmed, "too much is live of some accounts to be compared");
+            tracing::warn!(
+                accounts = found.unconfirmed,
+                "too much is live of some accounts, or changes too fast, to be compared"
+            );
         }
         failed.map_or(Ok(found), |error| Err(error.into()))
     }

@@ -21,7 +21,9 @@ pub use drift::{DRIFT_EVERY, Drift, DriftFound};
 pub use forgets::{FORGETS_EVERY, FORGETS_MAX, Forgets};
 pub use openings::{OPENINGS_MAX, OPENINGS_ROUNDS, Opened, Opening, OpeningAmount, Openings, users};
 pub use record::entry;
-pub use recovery::{OPENED_AFTER, Part, QuotaPeriods, Recover, RestoreAnswer, WATCH_EVERY};
+pub use recovery::{
+    OPENED_AFTER, Part, QuotaAnswer, QuotaPeriod, QuotaPeriods, Recover, RestoreAnswer, WATCH_EVERY,
+};
 pub use sweep::{SWEEP_EVERY, Sweep, Swept};
 
 use tollbook_engine::EngineError;

@@ -4,7 +4,7 @@
 //! its ring and weights, booking, period with zone and anchor, model qualifier, meter. Not the limit's name, not the
 //! ceiling, not strictness: recreating a limit gives no second budget, and a changed ceiling meets the same account (L16).
 
-use crate::calendar::{Anchor, PeriodRule};
+use crate::calendar::{Anchor, Calendar, PeriodRule};
 use crate::digest::Digest;
 use crate::limit::{Form, Limit, PeriodKind, buckets};
 use crate::meter::counts_llm_tokens;
@@ -25,6 +25,16 @@ pub(crate) fn account_name(limit: &Limit) -> u64 {
         }
     }
     digest.short()
+}
+
+impl Limit {
+    /// Of a quota: its account's name, the same for every subject, and its calendar.
+    pub fn quota(&self) -> Option<(u64, Calendar)> {
+        match &self.form {
+            Form::Quota(rule) => Some((account_name(self), Calendar::new(rule.clone()))),
+            Form::Rate { .. } | Form::Forecast { .. } | Form::Concurrency => None,
+        }
+    }
 }
 
 fn form(digest: &mut Digest, form: &Form) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tollbook_admission::{Admission, shard};
+use tollbook_admission::{Admission, Snapshot, shard};
 use tollbook_engine::{Balance, Shard};
 use tollbook_ledger::{AccountId, LimitId, Shape};
 use tollbook_policy::{Binding, CalendarId, Call, Catalog, Form, Key, Strictness, measure_word};
@@ -70,16 +70,38 @@ pub(crate) struct Account {
     pub(crate) limits: BTreeSet<(LimitId, bool)>,
 }
 
-/// Asks the engine for all of them.
-pub async fn standing(admission: &Arc<Admission>) -> anyhow::Result<Vec<Line>> {
-    let snapshot = admission.snapshot();
-    let catalog = &snapshot.catalog;
-    let accounts = all(catalog, admission.now() / 1_000_000);
-    if accounts.len() > ACCOUNTS_MAX {
-        bail!("more than {ACCOUNTS_MAX} accounts");
+/// Asks the engine for all of them. Where tenants are looked up one by one, the snapshots are those of the tenants that
+/// called lately, after that of what all share; only as many of them are told as there is room for.
+pub async fn standing(admission: &Arc<Admission>, snapshots: &[Arc<Snapshot>]) -> anyhow::Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for (at, snapshot) in snapshots.iter().enumerate() {
+        let mut accounts = all(&snapshot.catalog, admission.now() / 1_000_000);
+        if at > 0 {
+            // What all share was told before.
+            let shared = |limits: &BTreeSet<(LimitId, bool)>| {
+                let own = snapshot.catalog.own_rules().next().map(|(id, _)| id);
+                own.is_none_or(|own| limits.iter().all(|(id, _)| *id < own))
+            };
+            accounts.retain(|_, account| !shared(&account.limits));
+        }
+        if lines.len().saturating_add(accounts.len()) > ACCOUNTS_MAX {
+            if at == 0 {
+                bail!("more than {ACCOUNTS_MAX} accounts");
+            }
+            break;
+        }
+        lines.extend(of_catalog(admission, &snapshot.catalog, &accounts).await?);
     }
+    Ok(lines)
+}
+
+async fn of_catalog(
+    admission: &Arc<Admission>,
+    catalog: &Catalog,
+    accounts: &BTreeMap<AccountId, Account>,
+) -> anyhow::Result<Vec<Line>> {
     let mut by_shard: BTreeMap<Shard, Vec<AccountId>> = BTreeMap::new();
-    for (id, account) in &accounts {
+    for (id, account) in accounts {
         by_shard.entry(account.shard).or_default().push(*id);
     }
     let denials = admission.denials();

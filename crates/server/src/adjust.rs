@@ -43,13 +43,11 @@ pub(crate) struct Order {
 
 /// Posts it, for `who`.
 pub(crate) async fn post(
-    admission: &Admission,
-    journal: &dyn Journal,
+    (admission, journal, catalog): (&Admission, &dyn Journal, &Catalog),
     (tenant, who): (&str, &str),
     order: &Order,
 ) -> Result<Value, Refusal> {
-    let snapshot = admission.snapshot();
-    let rule = rule(&snapshot.catalog, tenant, &order.limit)?;
+    let rule = rule(catalog, tenant, &order.limit)?;
     let measure = rule.limit.measure;
     let delta = amount(&order.delta, measure)?;
     let id = id(tenant, order)?;
@@ -57,7 +55,7 @@ pub(crate) async fn post(
     let Some(account) = rule.account(order.user.as_deref()) else {
         return Err(bad("`user` is of limits on each user, and is needed for those alone"));
     };
-    let Some(calendar) = rule.calendar.and_then(|id| snapshot.catalog.calendar(id)) else {
+    let Some(calendar) = rule.calendar.and_then(|id| catalog.calendar(id)) else {
         return Err(bad(format!("`{}` is no quota; what a rate counted is gone by itself", order.limit)));
     };
     let known = journal.by_reservation(ReservationId(id)).await.map_err(|error| told(&error))?;

@@ -14,6 +14,7 @@ use tollbook_engine::{Cursor, Engine, EngineError, Recovery, Shard};
 use tollbook_engine_memory::{Durability, MemoryEngine, OpenError, Options};
 use tollbook_engine_redis::{Link, RedisEngine, STREAMS_MAX};
 use tollbook_ledger::Micros;
+use tollbook_store::ConfigCache;
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::log::Every;
 
@@ -70,6 +71,14 @@ impl OpenBook {
         match self {
             Self::Memory(_) => None,
             Self::Redis(engine, _) => Some(Arc::clone(engine) as Arc<dyn Recovery>),
+        }
+    }
+
+    /// Where the gateways that share it keep what they read of the store.
+    pub(crate) fn cache(&self) -> Option<Arc<dyn ConfigCache>> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(engine, _) => Some(Arc::clone(engine) as Arc<dyn ConfigCache>),
         }
     }
 

@@ -18,9 +18,8 @@ use tollbook_store::{Journal, LimitHistory, LimitRow, Name, Side, Span, UsageQue
 
 /// How often the past is looked up anew because another gateway wrote at the same moment.
 pub const TRIES: usize = 8;
-
-/// The rows of all limits stand together.
-const EVERYBODY: &str = "";
+/// Whose limits those of a file and of pools are in the history.
+pub const EVERYBODY: &str = "";
 
 /// A catalog with its limits' past, and what has to be done before it is in force.
 #[derive(Debug)]
@@ -30,15 +29,20 @@ pub struct Past {
     /// Quotas that begin in mid-period.
     pub needed: Vec<OpeningNeeded>,
     /// Definitions the store has not seen.
-    new: Vec<LimitRow>,
+    pub new: Vec<LimitRow>,
 }
 
-/// Looks a catalog's past up; nothing is written. `now` is engine time in UTC seconds.
+/// Looks up the past of limits that are nobody's alone; nothing is written. `now` is engine time in UTC seconds.
 pub async fn look_up(catalog: Catalog, history: &dyn LimitHistory, now: u64) -> anyhow::Result<Past> {
     let before = history.limit_rows(EVERYBODY).await.context("cannot read the history of the limits")?;
+    past(catalog, &before, now)
+}
+
+/// The past of a catalog by what the store has of it.
+pub fn past(catalog: Catalog, before: &[LimitRow], now: u64) -> anyhow::Result<Past> {
     let mut rows = Vec::with_capacity(before.len());
     for row in before {
-        rows.push(known(&row)?);
+        rows.push(known(row)?);
     }
     let new = policy::diff(&rows, &catalog, now);
     let added = new.iter().map(stored).collect();
@@ -51,11 +55,11 @@ impl Past {
     /// Adds the new definitions to the history; the catalog comes in force with that. False: another gateway has
     /// written at the same moment, perhaps something else, so that the past is not what this catalog was made with; it
     /// has to be looked up anew.
-    pub async fn write_down(&self, history: &dyn LimitHistory) -> anyhow::Result<bool> {
+    pub async fn write_down(&self, history: &dyn LimitHistory, tenant: &str) -> anyhow::Result<bool> {
         if self.new.is_empty() {
             return Ok(true);
         }
-        let added = history.limit_rows_append(EVERYBODY, &self.new).await;
+        let added = history.limit_rows_append(tenant, &self.new).await;
         let added = added.context("cannot add to the history of the limits")?;
         Ok(usize::try_from(added).is_ok_and(|added| added == self.new.len()))
     }
@@ -72,7 +76,7 @@ pub async fn take_up(
         let past = look_up(catalog.clone(), history, now).await?;
         let openings = openings(&past.needed, &past.catalog, journal).await;
         let openings = openings.context("cannot read the journal")?;
-        if past.write_down(history).await? {
+        if past.write_down(history, EVERYBODY).await? {
             return Ok((past.catalog, openings));
         }
     }
@@ -240,8 +244,8 @@ mod tests {
         let store = SqlStore::open(&folder.path().join("store.sqlite")).await.unwrap();
         let one = look_up(catalog(60), &store, 100).await.unwrap();
         let other = look_up(catalog(600), &store, 100).await.unwrap();
-        assert!(one.write_down(&store).await.unwrap());
-        assert!(!other.write_down(&store).await.unwrap(), "it was made with another past");
+        assert!(one.write_down(&store, EVERYBODY).await.unwrap());
+        assert!(!other.write_down(&store, EVERYBODY).await.unwrap(), "it was made with another past");
         let (made, _) = take_up(catalog(600), &store, &store, 101).await.unwrap();
         // The window of before binds beside the new one.
         assert_eq!(made.rules().count(), 2);

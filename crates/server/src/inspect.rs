@@ -27,13 +27,13 @@ const KINDS: [EstimatorKind; 4] =
     [EstimatorKind::Ema, EstimatorKind::RecentMean, EstimatorKind::P95, EstimatorKind::Forecast];
 
 /// Asks the engine, and names what it says. What has no name, and what is learned of all keys, may be other tenants': it
-/// is for those who may see all of them.
+/// is for those who may see all of them; `others` name what is another's, as far as is known.
 ///
 /// # Errors
 /// No such tenant, or an engine that does not answer.
 pub async fn tenant(
     engine: &dyn Engine,
-    catalog: &Catalog,
+    (catalog, others): (&Catalog, impl Iterator<Item = &Catalog>),
     tenant: &str,
     sees_all: bool,
 ) -> anyhow::Result<Value> {
@@ -45,7 +45,7 @@ pub async fn tenant(
     let reply =
         tokio::time::timeout(DEADLINE, asked).await.context("the engine did not answer in time")??;
     let Survey { accounts, mut holds, learned, more } = reply.value;
-    let mut names = Names::of(catalog, tenant, reply.now / SECOND);
+    let mut names = Names::of(catalog, others, tenant, reply.now / SECOND);
     holds.retain(|hold| hold.legs.iter().all(|leg| !names.others.contains(&leg.account)));
     if !sees_all {
         holds.retain(|hold| hold.legs.iter().any(|leg| names.accounts.contains_key(&leg.account)));
@@ -74,10 +74,11 @@ struct Names {
 }
 
 impl Names {
-    fn of(catalog: &Catalog, tenant: &str, now: u64) -> Self {
+    /// `others`: catalogs that name accounts of others, as far as they are known.
+    fn of<'a>(catalog: &Catalog, others: impl Iterator<Item = &'a Catalog>, tenant: &str, now: u64) -> Self {
         let accounts = accounts::of_tenant(catalog, now, tenant);
-        let all = accounts::all(catalog, now);
-        let others = all.into_keys().filter(|id| !accounts.contains_key(id)).collect();
+        let all = others.flat_map(|catalog| accounts::all(catalog, now).into_keys());
+        let others = all.filter(|id| !accounts.contains_key(id)).collect();
         let mut estimators = BTreeMap::new();
         for model in catalog.models() {
             for key in catalog.keys().iter().filter(|key| key.tenant == tenant) {

@@ -23,7 +23,7 @@ use crate::admin::Admin;
 use crate::config::file::Log;
 use crate::config::{Setup, Traces};
 use crate::history;
-use crate::office::{Done, Next, Office, OfficeError, Order, State};
+use crate::office::{Done, Ground, Next, Office, OfficeError, Order, State};
 use crate::run::warm;
 
 /// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
@@ -62,13 +62,16 @@ impl Live {
         let waiting = self.pinned.waiting(&Pinned::of(&setup));
         let Setup { gateway, admin, snapshot, base, .. } = setup;
         let generation = match (&self.office, base) {
-            (None, None) => self.put(snapshot, Some(gateway)).await?,
+            (None, None) => self.put(snapshot, Some(gateway)).await?.generation,
             (Some(office), Some(base)) => {
                 let mut state = office.lock().await;
                 office.read_on(&mut state).await?;
                 let before = state.clone();
                 let next = state.rebase(base)?;
-                let put = self.put_next(next).await;
+                let put = match office.check_all(&state).await {
+                    Ok(()) => self.put_next(office, next).await,
+                    Err(unfit) => Err(unfit),
+                };
                 if put.is_err() {
                     *state = before;
                 }
@@ -90,7 +93,18 @@ impl Live {
         let Some(office) = &self.office else { return Ok(()) };
         let mut state = office.lock().await;
         office.read_on(&mut state).await?;
-        self.put_objects(&mut state).await
+        self.put_objects(office, &mut state).await
+    }
+
+    /// Reads anew what is kept of tenants that changed.
+    ///
+    /// # Errors
+    /// When one cannot be read or does not fit; what is kept of it stays where it may.
+    pub(crate) async fn renew(&self) -> Result<(), Arc<str>> {
+        match &self.office {
+            Some(office) => office.tenants.renew().await,
+            None => Ok(()),
+        }
     }
 
     /// Changes objects, and puts them in force here before it answers; elsewhere they are a moment later.
@@ -99,7 +113,7 @@ impl Live {
         let mut state = office.lock().await;
         let done = office.write(&mut state, order).await?;
         if !order.dry_run
-            && let Err(error) = self.put_objects(&mut state).await
+            && let Err(error) = self.put_objects(office, &mut state).await
         {
             // It is written, and tried again in a moment.
             tracing::error!(error = format!("{error:#}"), "a change is written and not in force here yet");
@@ -107,22 +121,26 @@ impl Live {
         Ok(done)
     }
 
-    async fn put_objects(&self, state: &mut State) -> anyhow::Result<()> {
+    async fn put_objects(&self, office: &Office, state: &mut State) -> anyhow::Result<()> {
         let Some(next) = state.next()? else { return Ok(()) };
-        self.put_next(next).await?;
+        self.put_next(office, next).await?;
         state.is_in_force();
         Ok(())
     }
 
-    async fn put_next(&self, next: Next) -> anyhow::Result<u64> {
-        let Next { catalog, whole, providers } = next;
+    /// Tenants stand on it from then on.
+    async fn put_next(&self, office: &Office, next: Next) -> anyhow::Result<u64> {
+        let Next { catalog, whole, common, providers } = next;
         let (prices, models) = (Arc::clone(&whole.prices), Arc::clone(&whole.models));
         let snapshot = Snapshot::new(0, catalog, prices, models, whole.hasher().clone());
-        self.put(snapshot, providers.then(|| whole.gateway.clone())).await
+        let snapshot = self.put(snapshot, providers.then(|| whole.gateway.clone())).await?;
+        let generation = snapshot.generation;
+        office.tenants.stand_on(Ground { snapshot, whole, common });
+        Ok(generation)
     }
 
-    /// Puts a snapshot in force, and other settings of the data plane if there are; returns its generation.
-    async fn put(&self, snapshot: Snapshot, settings: Option<Config>) -> anyhow::Result<u64> {
+    /// Puts a snapshot in force, and other settings of the data plane if there are; returns it as it is in force.
+    async fn put(&self, snapshot: Snapshot, settings: Option<Config>) -> anyhow::Result<Arc<Snapshot>> {
         let generation = self.admission.snapshot().generation.saturating_add(1);
         let mut tries = 0;
         let (snapshot, prepared, list) = loop {
@@ -140,7 +158,7 @@ impl Live {
                 }
                 None => self.gateway.prepare_snapshot(Arc::clone(&next)),
             };
-            if past.write_down(&self.store).await? {
+            if past.write_down(&self.store, history::EVERYBODY).await? {
                 break (next, prepared, list);
             }
             tries += 1;
@@ -153,7 +171,7 @@ impl Live {
         self.gateway.replace(prepared);
         warm(&snapshot);
         self.metrics.config_generation.set((), generation);
-        Ok(generation)
+        Ok(snapshot)
     }
 
     /// New quotas start from what the journal has, before the first call counts on them. A second round of the job

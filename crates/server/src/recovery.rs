@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, anyhow, bail};
 use tollbook_admission::{Admission, Losable, Settings, Snapshot, VoucherError};
 use tollbook_engine::{LostShards, Shard};
-use tollbook_jobs::{Drain, JobError, Part, QuotaPeriods, Recover, RestoreAnswer};
-use tollbook_ledger::AccountId;
-use tollbook_store::{Fleet, ShardEpoch};
+use tollbook_jobs::{Drain, JobError, Part, QuotaPeriod, QuotaPeriods, Recover, RestoreAnswer};
+use tollbook_ledger::{AccountId, Measure};
+use tollbook_policy::{Calendar, Limit};
+use tollbook_store::{Fleet, LIMIT_ROWS_MAX, LimitHistory as _, LimitPlace, ShardEpoch, StoreError};
 use tollbook_store_sql::SqlStore;
 use tollbook_telemetry::Metrics;
 
@@ -53,30 +54,61 @@ pub(crate) async fn door(
 
 /// The job that makes lost shards whole.
 pub(crate) fn recover(
-    book: Losable,
+    (book, store): (Losable, &SqlStore),
     admission: Arc<Admission>,
     drain: Arc<Drain>,
     metrics: Arc<Metrics>,
 ) -> anyhow::Result<Recover> {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).ok().context("the system gives no randomness for the gateway's id")?;
-    let quotas = quotas(Arc::clone(&admission));
+    let quotas = quotas(Arc::clone(&admission), store.clone());
     let here = (u64::from_le_bytes(seed), book.engine, book.fleet);
     Ok(Recover::new(here, drain, Arc::new(Calls::new(admission)), quotas, book.lost, metrics))
 }
 
-/// Periods of quotas by the limits in force when they are asked for.
-fn quotas(admission: Arc<Admission>) -> QuotaPeriods {
-    Arc::new(move || {
-        let snapshot = admission.snapshot();
-        let named: BTreeMap<_, _> = (snapshot.catalog.quotas())
-            .map(|(name, measure, calendar)| (name, (measure, calendar.clone())))
-            .collect();
-        Box::new(move |account: AccountId, period| {
-            let (measure, calendar) = named.get(&account.name)?;
-            Some((*measure, calendar.current(period).1))
+/// Names of accounts without their subject, with what they count and over which calendar.
+type Quotas = BTreeMap<u64, (Measure, Calendar)>;
+
+/// Periods of quotas by the limits in force, and by all that the history has: tenants that do not call here are not in
+/// memory, and what was posted to a limit that is gone counts again if it returns.
+fn quotas(admission: Arc<Admission>, store: SqlStore) -> QuotaPeriods {
+    let kept: Arc<Mutex<Option<Arc<Quotas>>>> = Arc::default();
+    Arc::new(move |fresh| {
+        let (admission, store, kept) = (Arc::clone(&admission), store.clone(), Arc::clone(&kept));
+        Box::pin(async move {
+            let last = kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let named = if let Some(named) = last.filter(|_| !fresh) {
+                named
+            } else {
+                let named = Arc::new(all_quotas(&admission, &store).await?);
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&named));
+                named
+            };
+            let quota = move |account: AccountId, period| {
+                let (measure, calendar) = named.get(&account.name)?;
+                Some((*measure, calendar.current(period).1))
+            };
+            Ok(Box::new(quota) as QuotaPeriod)
         })
     })
+}
+
+async fn all_quotas(admission: &Admission, store: &SqlStore) -> Result<Quotas, StoreError> {
+    let snapshot = admission.snapshot();
+    let mut named: Quotas = (snapshot.catalog.quotas())
+        .map(|(name, measure, calendar)| (name, (measure, calendar.clone())))
+        .collect();
+    let mut after = Some(LimitPlace::default());
+    while let Some(place) = after {
+        let page = store.limit_rows_page(&place, LIMIT_ROWS_MAX).await?;
+        for (_, row) in &page.rows {
+            // One that is gone has no definition, and one that cannot be read is told where it is in force.
+            let Ok(limit) = Limit::from_text(&row.definition) else { continue };
+            named.extend(limit.quota().map(|(name, calendar)| (name, (limit.measure, calendar))));
+        }
+        after = page.next;
+    }
+    Ok(named)
 }
 
 /// The calls of this gateway, and among how many they are shared.

@@ -15,9 +15,9 @@ use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollbook_admission::{Admission, CountMode, Losable, Snapshot};
+use tollbook_admission::{Admission, Callers, CountMode, Losable, Snapshot};
 use tollbook_gateway::{Config, Gateway};
-use tollbook_jobs::{Drain, Drift, Opening, Openings, Recover, Sweep};
+use tollbook_jobs::{Drain, Drift, Forgets, Opening, Openings, Recover, Sweep};
 use tollbook_ledger::units::SECOND;
 use tollbook_policy::Catalog;
 use tollbook_store::Journal;
@@ -28,7 +28,7 @@ use crate::admin::Admin;
 use crate::book::OpenBook;
 use crate::config::{Base, Book, Setup};
 use crate::live::{Live, Pinned};
-use crate::office::Office;
+use crate::office::{Ground, Means, Next, Office, Reader};
 use crate::{history, observe, office, recovery};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
@@ -98,8 +98,10 @@ struct Books {
     /// With what the limits' past leaves behind.
     snapshot: Snapshot,
     openings: Vec<Opening>,
-    /// Where the store defines who may ask.
-    office: Option<Arc<Office>>,
+    /// Where the store defines who may ask, and what that begins with.
+    office: Option<(Arc<Office>, Next)>,
+    /// Tells the fleet's cache what changed.
+    forgets: Option<Arc<Forgets>>,
     /// Settings of the data plane, with the store's upstreams.
     gateway: Config,
 }
@@ -109,7 +111,7 @@ impl Books {
         (data_dir, journal): (&Path, &Place),
         book: &Book,
         (mut snapshot, base, mut gateway): (Snapshot, Option<Arc<Base>>, Config),
-        metrics: &Metrics,
+        metrics: &Arc<Metrics>,
     ) -> anyhow::Result<Self> {
         // What it holds is nobody else's to read; a folder that is there keeps its rights.
         std::fs::DirBuilder::new()
@@ -122,12 +124,22 @@ impl Books {
         };
         let (book, store) = tokio::try_join!(OpenBook::open(book, data_dir), opened)?;
         let now = book.now().await.context("the book does not answer")?;
-        let mut office = None;
+        let (mut office, mut forgets) = (None, None);
         if let Some(base) = base {
-            let (opened, next) = Office::open(Arc::new(store.clone()), base).await?;
-            (office, gateway) = (Some(Arc::new(opened)), next.whole.gateway.clone());
-            (snapshot.catalog, snapshot.prices) = (Arc::new(next.catalog), Arc::clone(&next.whole.prices));
-            snapshot.models = Arc::clone(&next.whole.models);
+            forgets = book.cache().map(|cache| Arc::new(Forgets::new(cache, Arc::clone(metrics))));
+            let reader = |objects| Reader {
+                objects,
+                history: Arc::new(store.clone()),
+                journal: Arc::new(store.clone()),
+                cache: book.cache(),
+                forgets: forgets.clone(),
+            };
+            let (opened, next) = Office::open(Arc::new(store.clone()), reader, base).await?;
+            gateway = next.whole.gateway.clone();
+            snapshot.catalog = Arc::new(next.catalog.clone());
+            (snapshot.prices, snapshot.models) =
+                (Arc::clone(&next.whole.prices), Arc::clone(&next.whole.models));
+            office = Some((Arc::new(opened), next));
         }
         let (catalog, openings) =
             history::take_up(Catalog::clone(&snapshot.catalog), &store, &store, now / SECOND).await?;
@@ -135,7 +147,7 @@ impl Books {
         metrics.process_start_unix.set((), now / SECOND);
         metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);
-        Ok(Self { book, store, snapshot, openings, office, gateway })
+        Ok(Self { book, store, snapshot, openings, office, forgets, gateway })
     }
 }
 
@@ -163,11 +175,12 @@ impl Running {
         let metrics = Arc::new(Metrics::new());
         let files = (setup.data_dir.as_path(), &setup.journal);
         let defined = (setup.snapshot, setup.base, setup.gateway);
-        let Books { book, store, snapshot, openings, office, gateway } =
+        let Books { book, store, snapshot, openings, office, forgets, gateway } =
             Books::open(files, &setup.book, defined, &metrics).await?;
+        let (office, begin) = office.unzip();
         let losable = recovery::losable(&book, &store).await?;
         let (snapshot, spool) = (Arc::new(snapshot), Some(setup.data_dir.as_path()));
-        let door = (snapshot, Arc::clone(&metrics), setup.calls);
+        let door = (Arc::clone(&snapshot), Arc::clone(&metrics), setup.calls);
         let admission = recovery::door(&book, losable.clone(), door, spool).await?;
         let gateway = Gateway::new(gateway, Arc::clone(&admission), Arc::clone(&metrics))
             .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
@@ -175,7 +188,8 @@ impl Running {
         let admin = operators.map(|(listener, key)| {
             (listener, Admin::new(Arc::clone(&admission), Arc::new(store.clone()), counter, &key))
         });
-        let jobs = Jobs::new(&book, &store, &metrics, losable.map(|book| (book, Arc::clone(&admission))))?;
+        let losable = losable.map(|book| (book, Arc::clone(&admission)));
+        let jobs = Jobs { forgets, ..Jobs::new(&book, &store, &metrics, losable)? };
         let live = Live {
             gateway: Arc::clone(&gateway),
             admission: Arc::clone(&admission),
@@ -189,6 +203,15 @@ impl Running {
         };
         let live = Arc::new(live);
         let stop = Stops::new();
+        if let (Some(office), Some(Next { whole, common, .. })) = (&live.office, begin) {
+            let means = Means {
+                admission: Arc::downgrade(&admission),
+                openings: Arc::clone(&live.openings),
+                stop: stop.jobs.subscribe(),
+            };
+            office.tenants.begin(means, Ground { snapshot, whole, common });
+            admission.set_callers(Arc::clone(&office.tenants) as Arc<dyn Callers>);
+        }
         let traces = setup
             .traces
             .map(|traces| observe::trace(traces, &gateway, Arc::clone(&metrics), stop.jobs.subscribe()));
@@ -247,6 +270,7 @@ struct Jobs {
     openings: Arc<Openings>,
     /// Where the book can be lost.
     recover: Option<Recover>,
+    forgets: Option<Arc<Forgets>>,
 }
 
 impl Jobs {
@@ -264,7 +288,7 @@ impl Jobs {
         let (openings, recover) = match losable {
             Some((book, admission)) => {
                 let openings = openings.telling(Arc::clone(&book.lost));
-                (openings, Some(recovery::recover(book, admission, Arc::clone(&drain), metrics())?))
+                (openings, Some(recovery::recover((book, store), admission, Arc::clone(&drain), metrics())?))
             }
             None => (openings, None),
         };
@@ -274,6 +298,7 @@ impl Jobs {
             openings: Arc::new(openings),
             drain,
             recover,
+            forgets: None,
         })
     }
 
@@ -286,7 +311,12 @@ impl Jobs {
             self.openings.follow(lists, stop.clone()),
             async {
                 if let Some(recover) = &self.recover {
-                    recover.run(stop).await;
+                    recover.run(stop.clone()).await;
+                }
+            },
+            async {
+                if let Some(forgets) = &self.forgets {
+                    forgets.run(stop.clone()).await;
                 }
             },
         );

@@ -200,7 +200,7 @@ metrics! {
     Gauges config_error() "1 while the configuration file cannot be taken; the one in force is the one before";
     Gauges config_error_line() "Line of the first mistake in the file while it cannot be taken; else 0";
     Gauges config_error_column() "Column of that mistake; else 0";
-    Gauges objects_behind() "1 while what operators changed in the store is not in force in this gateway; what was before is";
+    Gauges objects_behind() "1 while what operators changed in the store is not in force in this gateway, or not of every tenant; what was before is";
     Gauges objects_forgets_waiting() "Changed ids that the fleet's cache in the shared book has not been told of yet; 10001 where it is more than that, and everything older waits to be forgotten";
     Gauges config_restart_needed() "Settings that were changed in the file and wait for a restart";
     Counts config_reloads(Run) "Times a changed file was read and taken, or not";

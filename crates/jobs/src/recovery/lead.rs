@@ -105,7 +105,10 @@ impl Recover {
         };
         written.astray = found.astray;
         self.metrics.recovery_astray.set((), found.astray);
-        let quota = (self.quotas)();
+        let mut quota = (self.quotas)(false).await?;
+        if found.sums.iter().any(|sum| quota(sum.account, sum.period).is_none()) {
+            quota = (self.quotas)(true).await?;
+        }
         let mut sums = Vec::with_capacity(found.sums.len());
         for sum in found.sums {
             let PostedSum { account, period, amount } = sum;

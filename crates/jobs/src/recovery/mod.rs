@@ -51,9 +51,13 @@ pub trait Part: Send + Sync + 'static {
     fn lives(&self, gateways: u32);
 }
 
-/// What the accounts of quotas count, and where a period that starts at a second ends, by the limits in force.
-pub type QuotaPeriods = Arc<dyn Fn() -> QuotaPeriod + Send + Sync>;
-type QuotaPeriod = Box<dyn Fn(AccountId, u64) -> Option<(Measure, u64)> + Send + Sync>;
+/// What the accounts of quotas count, and where a period that starts at a second ends, by all limits that are or were;
+/// with `true`, also by those that were made a moment ago.
+pub type QuotaPeriods = Arc<dyn Fn(bool) -> QuotaAnswer + Send + Sync>;
+/// An answer that may have to be looked up in the store.
+pub type QuotaAnswer = Pin<Box<dyn Future<Output = Result<QuotaPeriod, JobError>> + Send>>;
+/// By account and start of the period.
+pub type QuotaPeriod = Box<dyn Fn(AccountId, u64) -> Option<(Measure, u64)> + Send + Sync>;
 
 /// Makes lost shards whole.
 pub struct Recover {

@@ -11,7 +11,7 @@ use tollbook_engine::{
     Inspection, JournalRecord, Loss, LostShards, PeriodSum, ProgressCall, RebookCall, Recovery, ReleaseCall,
     RenewCall, Repair, Reply, ReserveCall, RestoreCall, SettleCall, Shard, ShardState, Source, Verdict,
 };
-use tollbook_jobs::{Drain, JobError, Part, Recover, RestoreAnswer};
+use tollbook_jobs::{Drain, JobError, Part, QuotaPeriod, QuotaPeriods, Recover, RestoreAnswer};
 use tollbook_ledger::units::SECOND;
 use tollbook_ledger::{AccountId, Expired, Measure, Posted, Renewed, ReservationId, Settled, SubjectId};
 use tollbook_store::{
@@ -435,10 +435,10 @@ impl Losing {
             Arc::new(self.sql.clone()),
             Arc::clone(&metrics),
         );
-        let quotas = Arc::new(|| {
+        let quotas: QuotaPeriods = Arc::new(|_| {
             let quota =
                 |account: AccountId, _| (account.name == QUOTA.name).then_some((Measure::Tokens, u64::MAX));
-            Box::new(quota) as Box<dyn Fn(AccountId, u64) -> Option<(Measure, u64)> + Send + Sync>
+            Box::pin(async move { Ok(Box::new(quota) as QuotaPeriod) })
         });
         let recover = Recover::new(
             (id, Arc::clone(&handle) as Arc<dyn Recovery>, fleet),

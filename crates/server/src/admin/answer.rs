@@ -40,7 +40,7 @@ pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal
     if let Some(request_id) = &question.request_id {
         return past(admin, request_id).await;
     }
-    let principal = principal(admin, &question)?;
+    let principal = principal(admin, &question).await?;
     let snapshot = principal.snapshot();
     let named = question.model.clone().or_else(|| model_in(question.body));
     let Some(name) = named else { return Err(bad("give `model`, or a `body` that has one")) };
@@ -59,11 +59,20 @@ pub(super) async fn explain(admin: &Admin, body: &[u8]) -> Result<Value, Refusal
     Ok(explanation(&principal, &explained.map_err(refused)?))
 }
 
-fn principal(admin: &Admin, question: &Question<'_>) -> Result<Principal, Refusal> {
+async fn principal(admin: &Admin, question: &Question<'_>) -> Result<Principal, Refusal> {
+    let base = admin.admission.snapshot();
     match (&question.key_id, &question.api_key) {
-        (Some(id), None) => Principal::of_key(admin.admission.snapshot(), id)
-            .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key `{id}`"))),
-        (None, Some(api_key)) => admin.admission.identify(api_key).map_err(refused),
+        (Some(id), None) => {
+            let snapshot = match &admin.counter {
+                Some(counter) => counter.tenants().of_key(id).await.map_err(|why| away(&why))?,
+                None => Some(base),
+            };
+            let found = snapshot.and_then(|snapshot| Principal::of_key(snapshot, id));
+            found.ok_or_else(|| {
+                Refusal::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key `{id}`"))
+            })
+        }
+        (None, Some(api_key)) => admin.admission.identify_in(&base, api_key).await.map_err(refused),
         _ => Err(bad("give `request_id`, or one of `key_id` and `api_key`")),
     }
 }
@@ -163,19 +172,21 @@ fn line(line: &StandingLine) -> Value {
 
 /// `GET /admin/v1/inspect/<tenant>`. What may be another tenant's is for those who see all of them.
 pub(super) async fn inspect(admin: &Admin, tenant: &str, sees_all: bool) -> Result<Value, Refusal> {
-    let snapshot = admin.admission.snapshot();
+    let snapshot = admin.snapshot_of(tenant).await?;
     if !snapshot.catalog.keys().iter().any(|key| key.tenant == tenant) {
         let message = format!("no key is of the tenant `{tenant}`");
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_tenant", message));
     }
     let engine = admin.admission.engine();
-    let kept = crate::inspect::tenant(engine.as_ref(), &snapshot.catalog, tenant, sees_all).await;
+    let all = admin.snapshots().await;
+    let others = all.iter().map(|snapshot| snapshot.catalog.as_ref());
+    let kept = crate::inspect::tenant(engine.as_ref(), (&snapshot.catalog, others), tenant, sees_all).await;
     kept.map_err(|error| away(&format!("{error:#}")))
 }
 
 /// `GET /admin/v1/accounts`.
 pub(super) async fn accounts(admin: &Admin) -> Result<Value, Refusal> {
-    let lines = accounts::standing(&admin.admission)
+    let lines = accounts::standing(&admin.admission, &admin.snapshots().await)
         .await
         .map_err(|error| away(&format!("{error:#}{}", absence(&admin.admission))))?;
     let data: Vec<Value> = lines.iter().map(account).collect();
@@ -278,7 +289,7 @@ fn word(variant: &impl std::fmt::Debug) -> String {
     out
 }
 
-pub(super) fn away(message: &str) -> Refusal {
+pub(crate) fn away(message: &str) -> Refusal {
     tracing::warn!(message, "an operator's question could not be answered");
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "away", message)
 }

@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tollbook_admission::Admission;
+use tollbook_admission::{Admission, Snapshot};
 use tollbook_gateway::{HeadBounds, Screen, refused_head};
 use tollbook_ledger::units::SECOND;
 use tollbook_store::{DOCUMENT_MAX, Journal};
@@ -298,17 +298,40 @@ impl Admin {
             Refusal::new(StatusCode::BAD_REQUEST, "bad_question", format!("the body is no order: {error}"))
         })?;
         let whose = (asked.ids.tenant.as_str(), asked.grant.who.as_str());
-        adjust::post(&self.admission, self.journal.as_ref(), whose, &order).await
+        let snapshot = self.snapshot_of(whose.0).await?;
+        let books = (self.admission.as_ref(), self.journal.as_ref(), snapshot.catalog.as_ref());
+        adjust::post(books, whose, &order).await
     }
 
     async fn reconcile(&self, asked: &Asked<'_>) -> Result<Value, Refusal> {
         let order = serde_json::from_slice(&asked.body);
         let order = order.map_err(|error| adjust::bad(format!("the body is no order: {error}")))?;
-        let (snapshot, now) = (self.admission.snapshot(), self.admission.now());
+        let (catalogs, now) = (reconcile::quotas::Catalogs::Of(self), self.admission.now());
         let (engine, journal, who) =
             (self.admission.engine().as_ref(), self.journal.as_ref(), &asked.grant.who);
-        let books = reconcile::quotas::Books { catalog: &snapshot.catalog, engine, journal, now, who };
+        let books = reconcile::quotas::Books { catalogs, engine, journal, now, who };
         reconcile::post::post(&books, &order).await
+    }
+
+    /// What a tenant's calls are decided by.
+    pub(crate) async fn snapshot_of(&self, tenant: &str) -> Result<Arc<Snapshot>, Refusal> {
+        let Some(counter) = self.counter.as_ref().filter(|_| !tenant.is_empty()) else {
+            return Ok(self.admission.snapshot());
+        };
+        let found = counter.tenants().of(tenant).await.map_err(|why| answer::away(&why))?;
+        // Of a tenant that is not there: what all share.
+        Ok(found.unwrap_or_else(|| self.admission.snapshot()))
+    }
+
+    /// What all share, and the tenants that called here lately.
+    pub(crate) async fn snapshots(&self) -> Vec<Arc<Snapshot>> {
+        let mut all = vec![self.admission.snapshot()];
+        if let Some(counter) = &self.counter {
+            // One that cannot be read is shown as it was.
+            drop(counter.tenants().renew().await);
+            all.extend(counter.tenants().all());
+        }
+        all
     }
 
     /// What the key of a request allows.

@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::header::{IF_MATCH, IF_NONE_MATCH};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tollbook_store::{ChangesQuery, ObjectKind, ObjectName};
+use tollbook_store::{ChangesQuery, ObjectKind, ObjectName, ObjectsQuery};
 
 use super::answer::away;
 use super::query::Query;
@@ -20,7 +20,7 @@ use crate::config::file::Role;
 use crate::config::{Fault, Kept, SEALED, place};
 use crate::key::{self, KeyHash};
 use crate::office::{
-    Changed, Counter, Done, OfficeError, Order, Secrets, View, When, Wish, closed, nested, wishes,
+    Changed, Counter, Done, OfficeError, Order, Secrets, When, Wish, closed, nested, wishes,
 };
 use crate::seal::Seal;
 
@@ -42,16 +42,16 @@ pub(super) async fn answer(admin: &Admin, action: Action, asked: Asked<'_>) -> R
     let dry_run = query.flag("dry_run")?;
     let desk = Desk { admin, counter, asked, query, dry_run };
     match action {
-        Action::List(kind) => desk.list(kind),
+        Action::List(kind) => desk.list(kind).await,
         Action::Create(kind) => desk.create(kind).await,
-        Action::Show(kind) => desk.show(kind),
+        Action::Show(kind) => desk.show(kind).await,
         Action::Replace(kind) => desk.replace(kind).await,
         Action::Merge(kind) => desk.merge(kind).await,
         Action::Delete(kind) => desk.delete(kind).await,
         Action::Rotate(kind) => desk.rotate(kind).await,
         Action::Changes => desk.changes().await,
         Action::Apply => desk.apply().await,
-        Action::Export => Ok(desk.export()),
+        Action::Export => desk.export().await,
         Action::Explain
         | Action::Accounts
         | Action::Inspect
@@ -81,56 +81,73 @@ impl Desk<'_> {
         self.asked.ids.clone().name(kind)
     }
 
-    fn list(&self, kind: ObjectKind) -> Result<Answer, Refusal> {
-        let view = self.counter.view();
+    async fn list(&self, kind: ObjectKind) -> Result<Answer, Refusal> {
         let (after, prefix) = (self.query.text("after"), self.query.text("prefix").unwrap_or_default());
         let limit = self.query.number("limit")?.map_or(PAGE, |limit| limit.clamp(1, PAGE_MAX));
         let Ids { tenant, project, .. } = &self.asked.ids;
-        let mine = view.objects.iter().filter(|(name, _)| {
-            let inside = match kind {
-                ObjectKind::Project | ObjectKind::Service => name.tenant == *tenant,
-                ObjectKind::Key => name.tenant == *tenant && name.project == *project,
-                _ => true,
-            };
-            name.kind == kind && inside && (self.asked.grant.tenant.is_none() || self.asked.grant.sees(name))
-        });
-        let mut data = Vec::new();
-        let mut next = None;
-        for (name, kept) in mine {
-            let id = own_id(name);
-            if after.is_some_and(|after| id <= after) || !id.starts_with(prefix) {
-                continue;
+        let inside = match kind {
+            ObjectKind::Project | ObjectKind::Service | ObjectKind::Key => Some(tenant.clone()),
+            // Of somebody who is bound to a tenant, that one.
+            _ => self.asked.grant.tenant.clone(),
+        };
+        let mut query = ObjectsQuery {
+            tenant: inside,
+            project: (kind == ObjectKind::Key).then(|| project.clone()),
+            prefix: prefix.to_owned(),
+            after: after.map(|after| {
+                let mut name = self.name(kind);
+                after.clone_into(own_id_mut(&mut name));
+                name
+            }),
+            ..ObjectsQuery::of(kind, PAGE_MAX)
+        };
+        let (mut data, mut next, mut revision) = (Vec::new(), None, None);
+        while next.is_none() {
+            let (of, page) = self.counter.page(&query).await.map_err(refused)?;
+            revision.get_or_insert(of);
+            for (name, kept) in &page {
+                let document = document(kept);
+                if !self.asked.grant.sees(name)
+                    || !self.query.filters().all(|(field, wanted)| matches(document.get(field), wanted))
+                {
+                    continue;
+                }
+                if data.len() == limit {
+                    next = data.last().and_then(|last: &Value| last.get("id").cloned());
+                    break;
+                }
+                data.push(shown(name, kept));
             }
-            let document = document(kept);
-            if !self.query.filters().all(|(field, wanted)| matches(document.get(field), wanted)) {
-                continue;
+            match page.into_keys().next_back() {
+                Some(last) => query.after = Some(last),
+                None => break,
             }
-            if data.len() == limit {
-                next = data.last().and_then(|last: &Value| last.get("id").cloned());
-                break;
-            }
-            data.push(shown(name, kept));
         }
-        if data.is_empty() && !self.owner_is_there(&view, kind) {
+        if data.is_empty() && !self.owner_is_there(kind).await? {
             return Err(nothing());
         }
-        Ok(json!({"object": "list", "data": data, "next": next, "revision": view.revision}).into())
+        Ok(json!({"object": "list", "data": data, "next": next, "revision": revision}).into())
     }
 
     /// Whether what a list hangs on exists.
-    fn owner_is_there(&self, view: &View, kind: ObjectKind) -> bool {
+    async fn owner_is_there(&self, kind: ObjectKind) -> Result<bool, Refusal> {
         let owner = match kind {
             ObjectKind::Project | ObjectKind::Service => ObjectKind::Tenant,
             ObjectKind::Key => ObjectKind::Project,
-            _ => return true,
+            _ => return Ok(true),
         };
-        view.objects.contains_key(&self.name(owner))
+        Ok(self.kept(&self.name(owner)).await?.is_some())
     }
 
-    fn show(&self, kind: ObjectKind) -> Result<Answer, Refusal> {
-        let (view, name) = (self.counter.view(), self.name(kind));
-        let kept = view.objects.get(&name).ok_or_else(nothing)?;
-        Ok(of_object(&name, kept, StatusCode::OK))
+    /// An object as it is now.
+    async fn kept(&self, name: &ObjectName) -> Result<Option<Arc<Kept>>, Refusal> {
+        self.counter.object(name).await.map_err(refused)
+    }
+
+    async fn show(&self, kind: ObjectKind) -> Result<Answer, Refusal> {
+        let name = self.name(kind);
+        let kept = self.kept(&name).await?.ok_or_else(nothing)?;
+        Ok(of_object(&name, &kept, StatusCode::OK))
     }
 
     async fn create(self, kind: ObjectKind) -> Result<Answer, Refusal> {
@@ -149,7 +166,7 @@ impl Desk<'_> {
         let when = match (self.if_match()?, header(IF_NONE_MATCH)) {
             (Some(when), _) => when,
             (None, Some("*")) => When::New,
-            (None, _) if self.counter.view().objects.contains_key(&name) => {
+            (None, _) if self.kept(&name).await?.is_some() => {
                 let message = "it is there: say by `If-Match` which version is replaced, or `*` for any";
                 return Err(Refusal::new(StatusCode::PRECONDITION_REQUIRED, "no_version", message));
             }
@@ -166,20 +183,23 @@ impl Desk<'_> {
         when: When,
     ) -> Result<Answer, Refusal> {
         let mut document = document;
-        self.is_to_come(&name, &document)?;
+        self.is_to_come(&name, &document).await?;
         self.close(&name, &mut document)?;
         let is_new = when == When::New;
         let secret = if is_new { self.secret_for(&name, &mut document)? } else { None };
         let done = self.order(vec![wish(name.clone(), Some(document), when)]).await?;
-        Ok(self.written(&name, &done, secret))
+        Ok(self.written(&name, &done, secret).await)
     }
 
     /// That something ends in the past is a slip, unless it was so before; `apply` may bring what has ended.
-    fn is_to_come(&self, name: &ObjectName, given: &Map<String, Value>) -> Result<(), Refusal> {
+    async fn is_to_come(&self, name: &ObjectName, given: &Map<String, Value>) -> Result<(), Refusal> {
         let expires = |document: &Map<String, Value>| {
             document.get("expires").and_then(Value::as_str).map(str::to_owned)
         };
-        let before = self.counter.view().objects.get(name).and_then(|kept| expires(&document(kept)));
+        if !given.contains_key("expires") {
+            return Ok(());
+        }
+        let before = self.kept(name).await?.and_then(|kept| expires(&document(&kept)));
         let Some(text) = expires(given).filter(|text| before.as_ref() != Some(text)) else { return Ok(()) };
         // One that cannot be read is told with everything else that is wrong.
         let Ok(at) = text.parse::<Timestamp>() else { return Ok(()) };
@@ -229,14 +249,15 @@ impl Desk<'_> {
     async fn merge(self, kind: ObjectKind) -> Result<Answer, Refusal> {
         let (mut patch, name, wanted) = (self.document()?, self.name(kind), self.if_match()?);
         self.close(&name, &mut patch)?;
-        self.is_to_come(&name, &patch)?;
+        self.is_to_come(&name, &patch).await?;
         let change = |document: &mut Map<String, Value>| {
             merged(document, &patch);
             // To be without a secret is said; not to speak of it keeps it.
             let without = patch.iter().filter(|(_, value)| value.is_null());
             document.extend(without.map(|(member, _)| (member.clone(), Value::Null)));
         };
-        self.change(&name, wanted, change).await.map(|done| self.written(&name, &done, None))
+        let done = self.change(&name, wanted, change).await?;
+        Ok(self.written(&name, &done, None).await)
     }
 
     async fn rotate(self, kind: ObjectKind) -> Result<Answer, Refusal> {
@@ -258,7 +279,7 @@ impl Desk<'_> {
             }
         });
         let done = done.await?;
-        Ok(self.written(&name, &done, Some(secret)))
+        Ok(self.written(&name, &done, Some(secret)).await)
     }
 
     /// Changes what is there, whatever others change at the same time, unless a version is wanted.
@@ -269,16 +290,15 @@ impl Desk<'_> {
         change: impl Fn(&mut Map<String, Value>),
     ) -> Result<Done, Refusal> {
         let of_version = matches!(wanted, Some(When::Version(_)));
-        if !self.counter.view().objects.contains_key(name) {
+        if self.kept(name).await?.is_none() {
             // Another gateway may have made it a moment ago: nothing is ordered, but what is new is read.
             self.order(Vec::new()).await?;
         }
         let mut tries = 0;
         loop {
             tries += 1;
-            let view = self.counter.view();
-            let kept = view.objects.get(name).ok_or_else(nothing)?;
-            let mut document = document(kept);
+            let kept = self.kept(name).await?.ok_or_else(nothing)?;
+            let mut document = document(&kept);
             change(&mut document);
             let when = match wanted {
                 Some(When::Version(version)) => When::Version(version),
@@ -328,8 +348,8 @@ impl Desk<'_> {
     async fn apply(self) -> Result<Answer, Refusal> {
         let document = self.document()?;
         let prune = self.query.flag("prune")?;
-        let view = self.counter.view();
-        let wishes = wishes(document, &self.keeper(), prune.then_some(&view.objects));
+        let all = if prune { Some(self.counter.all().await.map_err(refused)?) } else { None };
+        let wishes = wishes(document, &self.keeper(), all.as_ref().map(|(_, objects)| objects));
         let wishes = wishes.map_err(|faults| refused(OfficeError::Wrong(faults)))?;
         let as_of = match self.if_match()? {
             Some(When::Version(revision)) => Some(revision),
@@ -344,8 +364,9 @@ impl Desk<'_> {
         .into())
     }
 
-    fn export(&self) -> Answer {
-        nested(&self.counter.view().objects).into()
+    async fn export(&self) -> Result<Answer, Refusal> {
+        let (_, objects) = self.counter.all().await.map_err(refused)?;
+        Ok(nested(&objects).into())
     }
 
     async fn order(&self, wishes: Vec<Wish>) -> Result<Done, Refusal> {
@@ -369,12 +390,13 @@ impl Desk<'_> {
     }
 
     /// The object as it is after a change.
-    fn written(&self, name: &ObjectName, done: &Done, secret: Option<String>) -> Answer {
+    async fn written(&self, name: &ObjectName, done: &Done, secret: Option<String>) -> Answer {
         let was_there = done.changed.iter().all(|changed| changed.before.is_some());
         let status = if was_there || self.dry_run { StatusCode::OK } else { StatusCode::CREATED };
-        let view = self.counter.view();
-        let mut answer = match view.objects.get(name).filter(|_| !self.dry_run) {
-            Some(kept) => of_object(name, kept, status),
+        // It is written, whatever becomes of the reading.
+        let kept = if self.dry_run { None } else { self.kept(name).await.ok().flatten() };
+        let mut answer = match kept {
+            Some(kept) => of_object(name, &kept, status),
             // Others may have deleted it since.
             None => json!({
                 "dry_run": self.dry_run, "changed": done.changed.iter().map(changed).collect::<Vec<_>>(),

@@ -71,7 +71,7 @@ async fn show(running: &Running, console: &mut Console<'_>, wanted: bool) -> Res
     let mut ticks = tokio::time::interval(REFRESH);
     loop {
         ticks.tick().await;
-        let lines = accounts::standing(&running.admission).await?;
+        let lines = accounts::standing(&running.admission, &[running.admission.snapshot()]).await?;
         let rows: Vec<_> = lines.iter().map(demo::row).collect();
         let (width, height) = terminal_size::terminal_size()
             .map_or(SIZE, |(width, height)| (usize::from(width.0), usize::from(height.0)));

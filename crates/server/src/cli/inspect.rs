@@ -27,10 +27,13 @@ pub(super) fn run(args: &Inspect, console: &mut Console<'_>) -> Result<(), Failu
 }
 
 async fn kept(setup: &Setup, args: &Inspect) -> anyhow::Result<Value> {
-    if let Book::Redis(options) = &setup.book {
+    // Tenants of the store are known to the gateway alone.
+    if let (Book::Redis(options), None) = (&setup.book, &setup.base) {
         let link = Link::open(options).map_err(|error| anyhow!("engine.redis: {error}"))?;
         let engine = RedisEngine::new(link, options.prefix.clone());
-        return crate::inspect::tenant(&engine, &setup.snapshot.catalog, &args.tenant, true).await;
+        let catalog = setup.snapshot.catalog.as_ref();
+        let catalogs = (catalog, std::iter::once(catalog));
+        return crate::inspect::tenant(&engine, catalogs, &args.tenant, true).await;
     }
     let Some(admin) = &setup.admin else {
         return Err(anyhow!(

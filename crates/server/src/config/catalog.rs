@@ -4,6 +4,7 @@
 //! object's name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
@@ -45,7 +46,8 @@ pub(super) fn catalog(
     file: &File,
     hasher: &ApiKeyHash,
 ) -> Option<(Catalog, Vec<String>)> {
-    made(mistakes, file, hasher, |maker| {
+    made(mistakes, None, hasher, |maker| {
+        maker.models(file);
         for (index, plan) in file.plans.iter().enumerate() {
             maker.plan(format!("plans[{index}]"), plan);
         }
@@ -55,25 +57,47 @@ pub(super) fn catalog(
     })
 }
 
-/// The same of a file without tenants, and the objects of the store.
-pub(super) fn of_objects(
+/// What all tenants of the store share: the models of a file, which has no tenants then. The plans among the objects are
+/// looked at.
+pub(super) fn of_models(
     mistakes: &mut Mistakes,
     file: &File,
-    objects: &Directory,
+    common: &Directory,
     hasher: &ApiKeyHash,
 ) -> Option<(Catalog, Vec<String>)> {
-    made(mistakes, file, hasher, |maker| {
-        // By name, and so by kind: plans come before tenants.
+    made(mistakes, None, hasher, |maker| {
+        maker.models(file);
+        for (name, kept) in common {
+            if let Form::Plan(plan) = &kept.form {
+                maker.plan(path(name), plan);
+            }
+        }
+    })
+}
+
+/// What one tenant has, on top of that. The plans of `common` were looked at with it.
+pub(super) fn of_tenant(
+    mistakes: &mut Mistakes,
+    below: &Arc<Catalog>,
+    (common, objects): (&Directory, &Directory),
+    hasher: &ApiKeyHash,
+) -> Option<(Catalog, Vec<String>)> {
+    made(mistakes, Some(below), hasher, |maker| {
+        for (name, kept) in common {
+            if let Form::Plan(plan) = &kept.form {
+                maker.plans.insert(&plan.id, (path(name), plan));
+            }
+        }
+        // By name, and so by kind: a tenant comes before what it has.
         for (name, kept) in objects {
             let zone = parent_tenant(objects, name).and_then(known_zone);
             let (at, tenant, project) = (path(name), &name.tenant, &name.project);
             match &kept.form {
-                Form::Plan(plan) => maker.plan(at, plan),
                 Form::Tenant(tenant) => maker.tenant(&at, tenant),
                 Form::Project(project) => maker.project(&at, (tenant, zone), project),
                 Form::Key(key) => maker.key(&at, (tenant, zone), project, key),
                 Form::Service(service) => maker.service(&at, (tenant, zone), service),
-                Form::Operator(_) | Form::Upstream(_) | Form::Model(_) => {}
+                Form::Plan(_) | Form::Operator(_) | Form::Upstream(_) | Form::Model(_) => {}
             }
         }
     })
@@ -81,7 +105,7 @@ pub(super) fn of_objects(
 
 fn made<'a>(
     mistakes: &'a mut Mistakes,
-    file: &'a File,
+    below: Option<&Arc<Catalog>>,
     hasher: &'a ApiKeyHash,
     who: impl FnOnce(&mut Maker<'a>),
 ) -> Option<(Catalog, Vec<String>)> {
@@ -89,11 +113,14 @@ fn made<'a>(
     let (draft, paths) = (Draft::default(), Paths::default());
     let (plans, key_ids) = (BTreeMap::new(), BTreeMap::new());
     let mut maker = Maker { mistakes, hasher, draft, paths, plans, key_ids };
-    maker.models(file);
     who(&mut maker);
     let Maker { mistakes, draft, paths, .. } = maker;
     // A limit with mistakes is not in the draft, so indices and paths still agree.
-    match Catalog::new(draft) {
+    let catalog = match below {
+        Some(below) => Catalog::on(below, draft),
+        None => Catalog::new(draft),
+    };
+    match catalog {
         Ok(catalog) if mistakes.0.len() == before => {
             let warnings = catalog.warnings().iter().map(|warning| warning_text(warning, &paths)).collect();
             Some((catalog, warnings))

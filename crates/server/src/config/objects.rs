@@ -326,13 +326,37 @@ impl Base {
         self.seal.as_ref()
     }
 
-    /// The catalog of the file's models and these objects, and what is legal but probably not meant.
+    /// What all tenants share: the file's models. The plans among the objects are looked at.
     ///
     /// # Errors
     /// Everything that is wrong.
-    pub fn catalog(&self, objects: &Directory) -> Result<(Catalog, Vec<String>), Vec<Fault>> {
+    pub fn shared(&self, common: &Directory) -> Result<Catalog, Vec<Fault>> {
         let mut mistakes = Mistakes::default();
-        let made = catalog::of_objects(&mut mistakes, &self.file, objects, &self.hasher);
+        let made = catalog::of_models(&mut mistakes, &self.file, common, &self.hasher);
+        self.right(mistakes, made).map(|(catalog, _)| catalog)
+    }
+
+    /// The catalog of one tenant's objects on top of that, and what is legal but probably not meant. `common` are the
+    /// objects that the shared one was made with.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn of_tenant(
+        &self,
+        shared: &Arc<Catalog>,
+        common: &Directory,
+        objects: &Directory,
+    ) -> Result<(Catalog, Vec<String>), Vec<Fault>> {
+        let mut mistakes = Mistakes::default();
+        let made = catalog::of_tenant(&mut mistakes, shared, (common, objects), &self.hasher);
+        self.right(mistakes, made)
+    }
+
+    fn right(
+        &self,
+        mut mistakes: Mistakes,
+        made: Option<(Catalog, Vec<String>)>,
+    ) -> Result<(Catalog, Vec<String>), Vec<Fault>> {
         engine::gateways(&mut mistakes, &self.file, made.as_ref().map(|(catalog, _)| catalog));
         match made {
             Some((catalog, mut told)) if mistakes.0.is_empty() => {

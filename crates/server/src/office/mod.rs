@@ -1,14 +1,20 @@
 //! What operators define in the store: tenants, projects, keys, services, plans, operators; read, checked, changed live.
 //!
-//! The store is the truth. A gateway keeps all of it in memory, as of a revision, and follows the feed of changes.
-//! Invariants: a change is checked together with everything else, against the state it is written on: the store takes it
-//! only if nothing was changed since, else it is checked anew. So whatever a gateway reads is right as a whole, for its
-//! own file; objects that do not fit another gateway's file leave that gateway on what it had, with an alarm.
-//! When the store is away: calls go on by what is in memory, keys that are not in it get 503, changes are refused and
-//! nothing of them stays.
+//! The store is the truth. A gateway keeps in memory what all share (plans, operators, upstreams, models), as of a revision,
+//! and the tenants that call here, each as it was when it was looked up; it follows the feed of changes.
+//! Invariants: a change is checked together with everything that it touches, against the state it is written on: the store
+//! takes it only if nothing was changed since, else it is checked anew. So whatever a gateway reads is right as a whole, for
+//! the file it was checked with; objects that do not fit another gateway's file leave that gateway on what it had, with an
+//! alarm.
+//! When the store is away: tenants that are kept go on, others get 503, changes are refused and nothing of them stays.
 
+mod check;
 mod marks;
 mod operators;
+mod reading;
+mod tenants;
+#[cfg(test)]
+mod tenants_tests;
 mod whole;
 mod write;
 
@@ -23,14 +29,18 @@ use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot, watch};
 use tollbook_admission::{ApiKeyHash, ModelPlan, Snapshot, TokenizerFile};
 use tollbook_policy::Catalog;
 use tollbook_pricing::PriceBook;
-use tollbook_store::{Change, Object, ObjectKind, ObjectName, ObjectStore, StoreError};
+use tollbook_store::{Change, ObjectKind, ObjectName, ObjectStore, ObjectsQuery, StoreError};
 
 use crate::config::{Base, Directory, Fault, Kept, form, place};
 use crate::live::Live;
 use crate::seal::Seal;
 
+use reading::directory;
+
 pub use marks::{mark_of_hash, mark_of_id};
 pub use operators::{ADMIN_KEY_HOLDER, Grant};
+pub(crate) use reading::Reader;
+pub(crate) use tenants::{Ground, Means, Tenants};
 pub use whole::{Secrets, closed, nested, wishes};
 pub use write::{Changed, Done, Order, When, Wish};
 
@@ -40,10 +50,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const FAULTS_TOLD: usize = 5;
 /// Orders that wait for their turn.
 const ORDERS_MAX: usize = 64;
+/// Changes before the start that are looked at for which tenants they are of.
+const RECENT: u64 = 1_000;
+/// The kinds that are everybody's, and are kept in memory.
+pub const COMMON: [ObjectKind; 4] =
+    [ObjectKind::Plan, ObjectKind::Operator, ObjectKind::Upstream, ObjectKind::Model];
 
 /// Everything of the store's objects in this process.
 pub struct Office {
     store: Arc<dyn ObjectStore>,
+    /// Those that call here.
+    pub(crate) tenants: Arc<Tenants>,
     /// Held for as long as a change, or a new file, is put in force: one at a time.
     state: Mutex<State>,
     view: Arc<ArcSwap<View>>,
@@ -56,8 +73,10 @@ pub struct State {
     origin: Arc<Base>,
     whole: Arc<Whole>,
     revision: u64,
-    objects: Arc<Directory>,
-    in_force: u64,
+    /// What is everybody's.
+    common: Arc<Directory>,
+    /// Whether that of `common` is in force which tenants and models are made with.
+    common_in_force: bool,
     /// Whether the providers of `whole` are in force.
     providers_in_force: bool,
 }
@@ -77,6 +96,7 @@ pub struct Whole {
 pub(crate) struct Next {
     pub(crate) catalog: Catalog,
     pub(crate) whole: Arc<Whole>,
+    pub(crate) common: Arc<Directory>,
     /// Upstreams or models changed too.
     pub(crate) providers: bool,
 }
@@ -85,7 +105,8 @@ pub(crate) struct Next {
 #[derive(Debug, Default)]
 pub struct View {
     pub revision: u64,
-    pub objects: Arc<Directory>,
+    /// What is everybody's.
+    pub common: Arc<Directory>,
     pub(crate) operators: BTreeMap<[u8; 32], ObjectName>,
     /// What seals secrets.
     pub(crate) seal: Option<Arc<Seal>>,
@@ -127,6 +148,7 @@ type Ordered = (Order, oneshot::Sender<Result<Done, OfficeError>>);
 pub struct Counter {
     view: Arc<ArcSwap<View>>,
     store: StoreRef,
+    tenants: Arc<Tenants>,
     orders: mpsc::Sender<Ordered>,
 }
 
@@ -148,6 +170,32 @@ impl Counter {
         self.store.0.as_ref()
     }
 
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
+    /// An object as it is now.
+    pub async fn object(&self, name: &ObjectName) -> Result<Option<Arc<Kept>>, OfficeError> {
+        if COMMON.contains(&name.kind) {
+            return Ok(self.view().common.get(name).cloned());
+        }
+        let found = self.store().object(name).await?;
+        let kept = found.map(|object| directory(vec![object]).map(|objects| objects.into_values().next()));
+        kept.transpose().map(Option::flatten).map_err(|error| unreadable(&error))
+    }
+
+    /// A page of the objects of a kind.
+    pub async fn page(&self, query: &ObjectsQuery) -> Result<(u64, Directory), OfficeError> {
+        let page = self.store().objects_page(query).await?;
+        Ok((page.revision, directory(page.objects).map_err(|error| unreadable(&error))?))
+    }
+
+    /// All objects as of a revision, for a document of all of them.
+    pub async fn all(&self) -> Result<(u64, Directory), OfficeError> {
+        let all = self.store().objects().await?;
+        Ok((all.revision, directory(all.objects).map_err(|error| unreadable(&error))?))
+    }
+
     /// Makes a change, or says why not.
     pub async fn order(&self, order: Order) -> Result<Done, OfficeError> {
         let (answer, answered) = oneshot::channel();
@@ -158,29 +206,32 @@ impl Counter {
 }
 
 impl Office {
-    /// Reads everything; what comes in force is that of the objects and the file.
-    pub(crate) async fn open(store: Arc<dyn ObjectStore>, origin: Arc<Base>) -> anyhow::Result<(Self, Next)> {
-        let read = store.objects().await.context("cannot read what operators defined")?;
-        let mut objects = Directory::new();
-        for Object { name, version, document, created_at, changed_at } in read.objects {
-            let kept = kept(&name, document, version, (created_at, changed_at))?;
-            objects.insert(name, Arc::new(kept));
-        }
-        let (objects, revision) = (Arc::new(objects), read.revision);
-        let whole = whole(&origin, &objects, &[]).map_err(|faults| unfit(&faults))?;
-        let in_force = revision;
-        let state = State { origin, whole, revision, objects, in_force, providers_in_force: true };
-        let catalog = state.catalog(&state.whole)?;
-        let next = Next { catalog, whole: Arc::clone(&state.whole), providers: true };
+    /// Reads what is everybody's; what comes in force is that of those objects and the file.
+    pub(crate) async fn open(
+        store: Arc<dyn ObjectStore>,
+        reader: impl FnOnce(Arc<dyn ObjectStore>) -> Reader,
+        origin: Arc<Base>,
+    ) -> anyhow::Result<(Self, Next)> {
+        let read = store.objects_of(&COMMON).await.context("cannot read what operators defined")?;
+        let (common, revision) = (Arc::new(directory(read.objects)?), read.revision);
+        let floor = revision.saturating_sub(RECENT);
+        let recent = store.changes_since(floor).await.context("cannot read what operators changed")?;
+        let recent = recent.iter().filter_map(of_tenant).collect();
+        let tenants = Tenants::new(reader(Arc::clone(&store)), revision, floor, recent);
+        let whole = whole(&origin, &common, &[]).map_err(|faults| unfit(&faults))?;
+        let state =
+            State { origin, whole, revision, common, common_in_force: true, providers_in_force: true };
+        let next = state.put(&state.whole, true)?;
         let view = Arc::new(ArcSwap::from_pointee(view(&state)));
-        Ok((Self { store, state: Mutex::new(state), view }, next))
+        Ok((Self { store, tenants, state: Mutex::new(state), view }, next))
     }
 
     /// What the operators' listener needs, and the orders that come through it.
     pub fn counter(&self) -> (Counter, mpsc::Receiver<Ordered>) {
         let (orders, ordered) = mpsc::channel(ORDERS_MAX);
         let store = StoreRef(Arc::clone(&self.store));
-        (Counter { view: Arc::clone(&self.view), store, orders }, ordered)
+        let (view, tenants) = (Arc::clone(&self.view), Arc::clone(&self.tenants));
+        (Counter { view, store, tenants, orders }, ordered)
     }
 
     pub(crate) async fn lock(&self) -> MutexGuard<'_, State> {
@@ -194,16 +245,30 @@ impl Office {
             if changes.is_empty() {
                 return Ok(());
             }
-            let mut next = Directory::clone(&state.objects);
-            let mut revision = state.revision;
+            let mut common: Option<Directory> = None;
+            let (mut revision, mut touched) = (state.revision, Vec::new());
             for change in changes {
                 revision = change.number;
-                take(&mut next, change)?;
+                touched.extend(of_tenant(&change));
+                if COMMON.contains(&change.name.kind) {
+                    state.common_in_force &= change.name.kind == ObjectKind::Operator;
+                    take(common.get_or_insert_with(|| Directory::clone(&state.common)), change)?;
+                }
             }
-            (state.objects, state.revision) = (Arc::new(next), revision);
+            state.revision = revision;
+            if let Some(common) = common {
+                state.common = Arc::new(common);
+            }
             self.view.store(Arc::new(view(state)));
+            self.tenants.changed(&touched, revision);
         }
     }
+}
+
+/// Whose a change is, and its number.
+fn of_tenant(change: &Change) -> Option<(Arc<str>, u64)> {
+    let is_common = COMMON.contains(&change.name.kind);
+    (!is_common).then(|| (Arc::from(change.name.tenant.as_str()), change.number))
 }
 
 impl Whole {
@@ -211,33 +276,47 @@ impl Whole {
     pub(crate) fn hasher(&self) -> &ApiKeyHash {
         self.base.hasher()
     }
+
+    /// The catalog of one tenant's objects, and what is legal but probably not meant.
+    pub(crate) fn of_tenant(
+        &self,
+        shared: &Arc<Catalog>,
+        common: &Directory,
+        objects: &Directory,
+    ) -> Result<(Catalog, Vec<String>), Vec<Fault>> {
+        self.base.of_tenant(shared, common, objects)
+    }
 }
 
 impl State {
     /// What is in force with another file, whose own base this is.
     pub(crate) fn rebase(&mut self, origin: Arc<Base>) -> anyhow::Result<Next> {
-        let whole = whole(&origin, &self.objects, &self.tokenizers()).map_err(|faults| unfit(&faults))?;
-        let catalog = self.catalog(&whole)?;
-        (self.origin, self.whole) = (origin, Arc::clone(&whole));
+        let whole = whole(&origin, &self.common, &self.tokenizers()).map_err(|faults| unfit(&faults))?;
+        let next = self.put(&whole, true)?;
+        (self.origin, self.whole) = (origin, whole);
         self.is_in_force();
-        Ok(Next { catalog, whole, providers: true })
+        Ok(next)
     }
 
     /// What is to come in force; nothing if it is what is.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<Next>> {
-        if self.in_force == self.revision {
+        if self.common_in_force {
             return Ok(None);
         }
-        let whole = self.whole_with(&self.objects).map_err(|faults| unfit(&faults))?;
-        let catalog = self.catalog(&whole)?;
+        let whole = self.whole_with(&self.common).map_err(|faults| unfit(&faults))?;
         if !Arc::ptr_eq(&whole, &self.whole) {
             (self.whole, self.providers_in_force) = (Arc::clone(&whole), false);
         }
-        Ok(Some(Next { catalog, whole, providers: !self.providers_in_force }))
+        self.put(&whole, !self.providers_in_force).map(Some)
     }
 
     pub(crate) fn is_in_force(&mut self) {
-        (self.in_force, self.providers_in_force) = (self.revision, true);
+        (self.common_in_force, self.providers_in_force) = (true, true);
+    }
+
+    fn put(&self, whole: &Arc<Whole>, providers: bool) -> anyhow::Result<Next> {
+        let catalog = whole.base.shared(&self.common).map_err(|faults| unfit(&faults))?;
+        Ok(Next { catalog, whole: Arc::clone(whole), common: Arc::clone(&self.common), providers })
     }
 
     /// The file with the providers among those objects; made anew only where they differ.
@@ -250,11 +329,6 @@ impl State {
 
     fn tokenizers(&self) -> Vec<Arc<TokenizerFile>> {
         self.whole.models.values().filter_map(|plan| plan.counting.file.clone()).collect()
-    }
-
-    fn catalog(&self, whole: &Whole) -> anyhow::Result<Catalog> {
-        let made = whole.base.catalog(&self.objects);
-        made.map(|(catalog, _)| catalog).map_err(|faults| unfit(&faults))
     }
 }
 
@@ -284,9 +358,9 @@ fn providers(objects: &Directory) -> Vec<(ObjectName, String)> {
 }
 
 fn view(state: &State) -> View {
-    let operators = operators::by_key(&state.objects);
+    let operators = operators::by_key(&state.common);
     let seal = state.origin.seal().cloned();
-    View { revision: state.revision, objects: Arc::clone(&state.objects), operators, seal }
+    View { revision: state.revision, common: Arc::clone(&state.common), operators, seal }
 }
 
 fn take(objects: &mut Directory, change: Change) -> anyhow::Result<()> {
@@ -314,6 +388,15 @@ fn kept(
     Ok(Kept { version, document, created_at, changed_at, form })
 }
 
+/// What is in the store and cannot be read.
+fn unreadable(error: &anyhow::Error) -> OfficeError {
+    OfficeError::Wrong(vec![Fault {
+        object: String::new(),
+        field: String::new(),
+        what: format!("{error:#}"),
+    }])
+}
+
 /// The first of what is wrong.
 fn told(faults: &[Fault]) -> String {
     let first: Vec<String> = faults.iter().take(FAULTS_TOLD).map(ToString::to_string).collect();
@@ -331,14 +414,18 @@ pub async fn run(live: Arc<Live>, mut orders: mpsc::Receiver<Ordered>, mut stop:
         tokio::select! {
             () = stopped(&mut stop) => return,
             _ = looks.tick() => {
-                let failed = live.follow().await.err().map(|error| format!("{error:#}"));
+                let followed = live.follow().await.map_err(|error| format!("{error:#}"));
+                live.admission.set_keys_behind(followed.is_err());
+                let failed = match followed {
+                    Ok(()) => live.renew().await.err().map(|why| why.to_string()),
+                    Err(error) => Some(error),
+                };
                 if let Some(error) = &failed && last != failed {
                     tracing::error!(error, "what operators changed is not in force here; what was stays");
                 }
                 if failed.is_none() && last.is_some() {
                     tracing::info!("what operators changed is in force again");
                 }
-                live.admission.set_keys_behind(failed.is_some());
                 live.metrics.objects_behind.set((), u64::from(failed.is_some()));
                 last = failed;
             }

@@ -3,7 +3,7 @@
 //! The holder of the file's `admin.api_key` is an owner. Other operators are objects: their keys are known by keyed
 //! hashes, as clients' keys are. One that is bound to a tenant neither sees nor finds out what others have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tollbook_store::{ObjectKind, ObjectName};
 
@@ -81,7 +81,7 @@ impl View {
     /// What the holder of a key may do at `now` (UTC seconds), by the key's digest.
     pub fn grant(&self, digest: &[u8; 32], now: u64) -> Option<Grant> {
         let name = self.operators.get(digest)?;
-        let Form::Operator(operator) = &self.objects.get(name)?.form else { return None };
+        let Form::Operator(operator) = &self.common.get(name)?.form else { return None };
         let expired = operator.expires.as_deref().is_some_and(|text| expiry(text).is_none_or(|at| at <= now));
         if operator.disabled || expired {
             return None;
@@ -93,6 +93,15 @@ impl View {
 fn expiry(text: &str) -> Option<u64> {
     let instant = text.parse::<jiff::Timestamp>().ok()?;
     u64::try_from(instant.as_second()).ok()
+}
+
+/// The tenants that operators are bound to.
+pub(super) fn bound_to(objects: &Directory) -> BTreeSet<String> {
+    let bound = objects.values().filter_map(|kept| match &kept.form {
+        Form::Operator(operator) => operator.tenant.clone(),
+        _ => None,
+    });
+    bound.collect()
 }
 
 /// Operators by the digest of their keys.
@@ -113,8 +122,9 @@ pub(super) fn by_key(objects: &Directory) -> BTreeMap<[u8; 32], ObjectName> {
     operators.collect()
 }
 
-/// What is wrong with operators; the catalog does not know them.
-pub(super) fn check(objects: &Directory) -> Vec<Fault> {
+/// What is wrong with operators; the catalog does not know them. `tenants`: those that exist, of the ones they are bound
+/// to.
+pub(super) fn check(objects: &Directory, tenants: &BTreeSet<String>) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut hashes: BTreeMap<&str, &ObjectName> = BTreeMap::new();
     for (name, kept) in objects {
@@ -147,16 +157,8 @@ pub(super) fn check(objects: &Directory) -> Vec<Fault> {
                 format!("must be an instant with its zone, as 2027-01-01T00:00:00Z, not `{text}`"),
             );
         }
-        if let Some(tenant) = &operator.tenant {
-            let owner = ObjectName {
-                kind: ObjectKind::Tenant,
-                tenant: tenant.clone(),
-                project: String::new(),
-                id: String::new(),
-            };
-            if !objects.contains_key(&owner) {
-                wrong("tenant", format!("there is no tenant `{tenant}`"));
-            }
+        if let Some(tenant) = operator.tenant.as_ref().filter(|tenant| !tenants.contains(*tenant)) {
+            wrong("tenant", format!("there is no tenant `{tenant}`"));
         }
     }
     faults

@@ -8,11 +8,11 @@ use tollbook_store::{
 };
 
 use super::marks::{marks, taken};
-use super::{Office, OfficeError, State, operators};
+use super::{Office, OfficeError, State};
 use crate::config::{Directory, Fault, Kept, SEALED, form, id_member, place};
 
 /// How often a change is checked anew because others were faster.
-const TRIES: usize = 8;
+const TRIES: usize = 32;
 
 /// What a document says of secrets.
 const SECRET_MEMBERS: [&str; 4] = ["hash", "prefix", "previous", SEALED];
@@ -83,14 +83,13 @@ impl Office {
             if order.as_of.is_some_and(|revision| revision != state.revision) {
                 return Err(OfficeError::Moved(state.revision));
             }
-            let (next, mut done) = planned(&state.objects, order)?;
-            let whole = state.whole_with(&next).map_err(OfficeError::Wrong)?;
-            let (_, warnings) = whole.base.catalog(&next).map_err(OfficeError::Wrong)?;
-            let faults = operators::check(&next);
-            if !faults.is_empty() {
-                return Err(OfficeError::Wrong(faults));
-            }
+            let Some(objects) = self.concerned(state, order).await? else { continue };
+            let (next, mut done) = planned(&objects, order)?;
+            let Some(warnings) = self.check(state, (&objects, &next), &done.changed).await? else { continue };
             (done.revision, done.warnings) = (state.revision, warnings);
+            if order.dry_run {
+                self.check_marks(&next, &done.changed).await?;
+            }
             if order.dry_run || done.changed.is_empty() {
                 return Ok(done);
             }
@@ -271,7 +270,7 @@ fn unwritten(error: StoreError, edits: &[Edit], next: &Directory) -> OfficeError
     }
 }
 
-fn fault(object: &str, field: &str, what: String) -> Fault {
+pub(super) fn fault(object: &str, field: &str, what: String) -> Fault {
     Fault { object: object.to_owned(), field: field.to_owned(), what }
 }
 
@@ -285,7 +284,7 @@ mod tests {
     use tollbook_store_sql::SqlStore;
 
     use super::*;
-    use crate::office::{Grant, mark_of_hash, mark_of_id};
+    use crate::office::{Grant, Reader, mark_of_hash, mark_of_id};
 
     /// Nothing fails; the answer to a write is lost; reading fails from the next write on.
     const WELL: u8 = 0;
@@ -359,7 +358,9 @@ mod tests {
         let base = crate::config::load_text("t", text, folder, &|_| None).unwrap().base.unwrap();
         let store = SqlStore::open(&folder.join("store.sqlite")).await.unwrap();
         let failing = Arc::new(Failing { store: store.clone(), how: AtomicU8::new(how) });
-        let (office, _) = Office::open(failing.clone(), base).await.unwrap();
+        let (history, journal) = (Arc::new(store.clone()), Arc::new(store.clone()));
+        let reader = |objects| Reader { objects, history, journal, cache: None, forgets: None };
+        let (office, _) = Office::open(failing.clone(), reader, base).await.unwrap();
         (store, failing, office)
     }
 

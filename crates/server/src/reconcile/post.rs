@@ -101,7 +101,7 @@ pub(crate) async fn post(books: &Books<'_>, order: &Order) -> Result<Value, Refu
         attempts.push((id, named));
     }
     let totals = totals(books, &rows).await?;
-    checked(books, &rows, &totals)?;
+    checked(books, &rows, &totals).await?;
     let scopes = rows.iter().map(|(key, _)| key.scope.clone()).collect();
     let ours = ours(&totals, &scopes);
     let mut done = Vec::with_capacity(rows.len());
@@ -125,8 +125,8 @@ async fn totals(books: &Books<'_>, rows: &[(Key, Amounts)]) -> Result<Vec<Total>
 }
 
 /// Every row is of a day that is over, of somebody who is known, and there once.
-fn checked(books: &Books<'_>, rows: &[(Key, Amounts)], totals: &[Total]) -> Result<(), Refusal> {
-    let mut seen = BTreeSet::new();
+async fn checked(books: &Books<'_>, rows: &[(Key, Amounts)], totals: &[Total]) -> Result<(), Refusal> {
+    let (mut seen, shared) = (BTreeSet::new(), books.catalogs.of("").await?);
     for (at, (key, _)) in rows.iter().enumerate() {
         let Scope { tenant, upstream } = &key.scope;
         if end_of(key.day).saturating_add(OVER_AFTER) > books.now / 1_000_000 {
@@ -134,11 +134,11 @@ fn checked(books: &Books<'_>, rows: &[(Key, Amounts)], totals: &[Total]) -> Resu
             return Err(bad(what));
         }
         let is_tenant = tenant.is_empty()
-            || books.catalog.tenants().any(|known| known.id == *tenant)
-            || totals.iter().any(|total| *total.tenant == **tenant);
+            || totals.iter().any(|total| *total.tenant == **tenant)
+            || books.catalogs.of(tenant).await?.tenants().any(|known| known.id == *tenant);
         let of_upstream = |pool: &str| pool.split_once('/').is_some_and(|(of, _)| of == upstream);
         let is_upstream = upstream.is_empty()
-            || books.catalog.models().iter().flat_map(|model| &model.pools).any(|pool| of_upstream(pool))
+            || shared.models().iter().flat_map(|model| &model.pools).any(|pool| of_upstream(pool))
             || totals.iter().any(|total| of_upstream(&total.pool));
         if !(is_tenant && is_upstream) {
             let what =
@@ -184,7 +184,7 @@ async fn row(books: &Books<'_>, ours: &Ours, key: &Key, amounts: &Amounts) -> Re
         return Ok(of(false, None));
     }
     let id = round(books, key).await?;
-    let body = body(books, key);
+    let body = body(books, key).await?;
     let began = end_of(key.day).saturating_sub(DAY_S);
     let sides = [Side::Tenant, Side::Pool];
     let met = books.post((id, began), &sides, &body, &change).await?;
@@ -231,16 +231,17 @@ async fn round(books: &Books<'_>, key: &Key) -> Result<u128, Refusal> {
 }
 
 /// The entry of a row, without its usage.
-fn body(books: &Books<'_>, key: &Key) -> EntryBody {
+async fn body(books: &Books<'_>, key: &Key) -> Result<EntryBody, Refusal> {
     let Scope { tenant, upstream } = &key.scope;
     let pool = if upstream.is_empty() { String::new() } else { format!("{upstream}/{}", key.model) };
     // The configured model, where one alone is served by the pool.
-    let mut served = books.catalog.models().iter().filter(|model| model.pools.contains(&pool));
+    let shared = books.catalogs.of("").await?;
+    let mut served = shared.models().iter().filter(|model| model.pools.contains(&pool));
     let model = match (served.next(), served.next()) {
         (Some(model), None) => model.id.as_str(),
         _ => key.model.as_str(),
     };
-    EntryBody {
+    Ok(EntryBody {
         tenant: Name::from(tenant.as_str()),
         model_used: Name::from(model),
         pool: Name::from(pool),
@@ -248,7 +249,7 @@ fn body(books: &Books<'_>, key: &Key) -> EntryBody {
         ending: Ending::Adjusted,
         ladder: by(books.who),
         ..EntryBody::default()
-    }
+    })
 }
 
 /// Who asked, as far as there is room.
@@ -310,7 +311,9 @@ async fn attempt(books: &Books<'_>, reservation: ReservationId, named: &Named) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reconcile::quotas::Catalogs;
     use proptest::prelude::*;
+    use std::sync::Arc;
     use tollbook_admission::shard;
     use tollbook_engine::Engine as _;
     use tollbook_engine_memory::{MemoryEngine, Options};
@@ -362,7 +365,7 @@ tenants:
 
     struct World {
         _folder: tempfile::TempDir,
-        catalog: Catalog,
+        catalog: Arc<Catalog>,
         engine: MemoryEngine,
         store: SqlStore,
     }
@@ -374,12 +377,13 @@ tenants:
             store.append(entries).await.unwrap();
             let options = Options { background: false, ..Options::default() };
             let engine = MemoryEngine::open(None, options).unwrap().engine;
-            Self { _folder: folder, catalog: catalog(), engine, store }
+            Self { _folder: folder, catalog: Arc::new(catalog()), engine, store }
         }
 
         async fn post(&self, order: &Value) -> Result<Value, Refusal> {
             let (engine, journal, who) = (&self.engine, &self.store, "me");
-            let books = Books { catalog: &self.catalog, engine, journal, now: NOW, who };
+            let catalogs = Catalogs::One(Arc::clone(&self.catalog));
+            let books = Books { catalogs, engine, journal, now: NOW, who };
             post(&books, &serde_json::from_value(order.clone()).unwrap()).await
         }
 

@@ -5,6 +5,7 @@
 //! When the engine does not answer, whether it was posted is not known; the same again is harmless.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollbook_admission::shard;
@@ -14,20 +15,40 @@ use tollbook_policy::{Catalog, Meter, Rule, Scope, Subject};
 use tollbook_store::{EntryBody, Journal, Side, Usage, UsageSum};
 
 use crate::adjust::{away, told};
-use crate::admin::Refusal;
+use crate::admin::{Admin, Refusal};
 use crate::history::amount;
 
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a correction is posted through.
 pub(crate) struct Books<'a> {
-    pub(crate) catalog: &'a Catalog,
+    pub(crate) catalogs: Catalogs<'a>,
     pub(crate) engine: &'a dyn Engine,
     pub(crate) journal: &'a dyn Journal,
     /// Engine time.
     pub(crate) now: u64,
     /// Who asked for it.
     pub(crate) who: &'a str,
+}
+
+/// The limits that bind a tenant and the pools.
+pub(crate) enum Catalogs<'a> {
+    /// Those of everybody.
+    #[cfg(test)]
+    One(Arc<Catalog>),
+    /// Those that are in force, looked up tenant by tenant where they are kept so.
+    Of(&'a Admin),
+}
+
+impl Catalogs<'_> {
+    /// Of a tenant that is not there, or of none: what all share.
+    pub(crate) async fn of(&self, tenant: &str) -> Result<Arc<Catalog>, Refusal> {
+        match self {
+            #[cfg(test)]
+            Self::One(catalog) => Ok(Arc::clone(catalog)),
+            Self::Of(admin) => Ok(Arc::clone(&admin.snapshot_of(tenant).await?.catalog)),
+        }
+    }
 }
 
 /// One running period of a quota.
@@ -73,7 +94,8 @@ impl Books<'_> {
         change: &Change,
     ) -> Result<Vec<Posted>, Refusal> {
         let mut met = Vec::new();
-        for (account, quota) in self.quotas(sides, body, at) {
+        let catalog = self.catalogs.of(&body.tenant).await?;
+        for (account, quota) in self.quotas(&catalog, sides, body, at) {
             let count = amount(quota.measure, quota.meter);
             let counted = |sum: &UsageSum| count(sum).min(AMOUNT_MAX).cast_signed();
             let delta = counted(&change.after).saturating_sub(counted(&change.before));
@@ -116,11 +138,17 @@ impl Books<'_> {
     }
 
     /// By account: several limits may be over one.
-    fn quotas(&self, sides: &[Side], body: &EntryBody, at: u64) -> BTreeMap<AccountId, Quota> {
+    fn quotas(
+        &self,
+        catalog: &Catalog,
+        sides: &[Side],
+        body: &EntryBody,
+        at: u64,
+    ) -> BTreeMap<AccountId, Quota> {
         let mut quotas = BTreeMap::new();
-        for (_, rule) in self.catalog.rules().filter(|(_, rule)| !rule.is_left_behind()) {
+        for (_, rule) in catalog.rules().filter(|(_, rule)| !rule.is_left_behind()) {
             let of_model = rule.limit.model.as_deref().is_none_or(|model| model == &*body.model_used);
-            let calendar = rule.calendar.and_then(|id| self.catalog.calendar(id));
+            let calendar = rule.calendar.and_then(|id| catalog.calendar(id));
             let (Some(calendar), true) = (calendar, of_model) else { continue };
             let Some((account, side, shard)) = account(rule, sides, body) else { continue };
             let (period, end) = calendar.current(self.now / 1_000_000);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tollbook::demo::provider::Provider;
+use tollbook::office::{mark_of_hash, mark_of_id};
 use tollbook_ledger::ReservationId;
 use tollbook_sql_world::{DATABASE, PASSWORD, Server};
 use tollbook_store::{Edit, Journal as _, ObjectKind, ObjectName, ObjectStore as _};
@@ -659,20 +660,27 @@ fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
     let secret = gateway.with_key();
     assert_eq!(gateway.chat("tb_new", &chat()).0, 401);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let document = |model: &str| {
-        let key =
-            gateway.ask("GET", "/export", Value::Null, 200)["tenants"][0]["projects"][0]["keys"][0].clone();
-        json!({"hash": key["hash"], "models": [model]}).to_string()
+    let hash = |id: &str| {
+        let exported = gateway.ask("GET", "/export", Value::Null, 200);
+        let keys = exported["tenants"][0]["projects"][0]["keys"].as_array().unwrap().clone();
+        let hash = keys.iter().find(|key| key["id"] == id).unwrap()["hash"].clone();
+        hash.as_str().unwrap().to_owned()
     };
-    let elsewhere = |document: String| {
+    let of_k = hash("k");
+    let made = gateway.ask("POST", "/tenants/acme/projects/web/keys", json!({"id": "k2"}), 201);
+    let (second, of_k2) = (made["secret"].as_str().unwrap().to_owned(), hash("k2"));
+    gateway.ask("DELETE", "/tenants/acme/projects/web/keys/k2", Value::Null, 200);
+    assert_eq!((gateway.chat(&secret, &chat()).0, gateway.chat(&second, &chat()).0), (200, 401));
+    let elsewhere = |id: &str, hash: &str, model: &str| {
+        let document = json!({"hash": hash, "models": [model]}).to_string();
         let name = ObjectName {
             kind: ObjectKind::Key,
             tenant: "acme".to_owned(),
             project: "web".to_owned(),
-            id: "k".to_owned(),
+            id: id.to_owned(),
         };
-        let hash = serde_json::from_str::<Value>(&document).unwrap()["hash"].as_str().unwrap().to_owned();
-        let edit = [Edit { name, document: Some(document), marks: vec!["key k".to_owned(), hash] }];
+        let marks = vec![mark_of_id(id), mark_of_hash(hash)];
+        let edit = [Edit { name, document: Some(document), marks }];
         runtime.block_on(async {
             let store = SqlStore::open(&world.folder.path().join("store.sqlite")).await.unwrap();
             let revision = store.objects().await.unwrap().revision;
@@ -680,14 +688,19 @@ fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {
             store.close().await;
         });
     };
-    elsewhere(document("of-another-file"));
-    until("unknown keys are not called so", || (gateway.chat("tb_new", &chat()).0 == 503).then_some(()));
-    assert_eq!(gateway.chat(&secret, &chat()).0, 200);
-    let refused = gateway.ask("POST", "/tenants", json!({"id": "other"}), 400);
+    elsewhere("k", &of_k, "of-another-file");
+    elsewhere("k2", &of_k2, "m");
+    until("a key that is new is not called unknown", || {
+        (gateway.chat(&second, &chat()).0 == 503).then_some(())
+    });
+    assert_eq!(gateway.chat(&secret, &chat()).0, 200, "what was kept of the tenant goes on");
+    assert_eq!(gateway.chat("tb_new", &chat()).0, 401, "nobody has it");
+    let refused = gateway.ask("PATCH", "/tenants/acme", json!({"zone": "UTC"}), 400);
     assert!(refused["faults"][0]["what"].as_str().unwrap().contains("of-another-file"), "{refused}");
-    elsewhere(document("m"));
-    until("it follows again", || (gateway.chat("tb_new", &chat()).0 == 401).then_some(()));
     gateway.ask("POST", "/tenants", json!({"id": "other"}), 201);
+    elsewhere("k", &of_k, "m");
+    until("it follows again", || (gateway.chat(&second, &chat()).0 == 200).then_some(()));
+    gateway.ask("PATCH", "/tenants/acme", json!({"zone": "UTC"}), 200);
 }
 
 /// A prepaid budget: what is given back, or topped up, is an entry of the journal, and is posted once.

@@ -1,0 +1,259 @@
+//! What a change has to be right with: the objects it names, the tenants they belong to, and where it changes what is
+//! everybody's, the tenants that make use of that.
+//!
+//! Everything is looked at as of one revision, that of the state: where the store has gone on, nothing is said (`None`), and
+//! the change is looked at anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tollbook_policy::Catalog;
+use tollbook_store::{OBJECTS_MAX, ObjectKind, ObjectName, ObjectsQuery};
+
+use super::marks::{marks, taken};
+use super::reading::directory;
+use super::write::{Changed, Order};
+use super::{COMMON, Office, OfficeError, State, Whole, operators, unreadable};
+use crate::config::{Directory, Fault, Form};
+
+/// Tenants of one change that are read one by one; beyond it everything is read at once.
+const ONE_BY_ONE_MAX: usize = 64;
+/// Faults told of one change.
+const FAULTS_MAX: usize = 100;
+
+/// What tenants are checked with.
+struct Common<'a> {
+    whole: Arc<Whole>,
+    shared: Arc<Catalog>,
+    objects: &'a Directory,
+}
+
+impl Common<'_> {
+    fn check(&self, tenant: &Directory, faults: &mut Vec<Fault>) -> Vec<String> {
+        match self.whole.of_tenant(&self.shared, self.objects, tenant) {
+            Ok((_, warnings)) => warnings,
+            Err(found) => {
+                faults.extend(found);
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Office {
+    /// What an order may change: what is everybody's, and all of the tenants that it names.
+    pub(super) async fn concerned(
+        &self,
+        state: &State,
+        order: &Order,
+    ) -> Result<Option<Directory>, OfficeError> {
+        let named = order.wishes.iter().map(|wish| &wish.name).filter(|name| !COMMON.contains(&name.kind));
+        let tenants: BTreeSet<&str> = named.map(|name| name.tenant.as_str()).collect();
+        let mut objects = Directory::clone(&state.common);
+        if tenants.len() > ONE_BY_ONE_MAX {
+            let all = self.store.objects().await?;
+            if all.revision != state.revision {
+                return Ok(None);
+            }
+            let of_them =
+                all.objects.into_iter().filter(|object| tenants.contains(object.name.tenant.as_str()));
+            objects.extend(directory(of_them.collect()).map_err(|error| unreadable(&error))?);
+            return Ok(Some(objects));
+        }
+        for tenant in tenants {
+            let Some(mut found) = self.of(state, tenant).await? else { return Ok(None) };
+            objects.append(&mut found);
+        }
+        Ok(Some(objects))
+    }
+
+    async fn of(&self, state: &State, tenant: &str) -> Result<Option<Directory>, OfficeError> {
+        let found = self.store.tenant_objects(tenant).await?;
+        if found.revision != state.revision {
+            return Ok(None);
+        }
+        directory(found.objects).map(Some).map_err(|error| unreadable(&error))
+    }
+
+    /// Checks what a change makes of the objects it may change; what is legal in it, but probably not meant.
+    pub(super) async fn check(
+        &self,
+        state: &State,
+        (before, next): (&Directory, &Directory),
+        changed: &[Changed],
+    ) -> Result<Option<Vec<String>>, OfficeError> {
+        let (common, tenants) = parted(next);
+        let whole = state.whole_with(&common).map_err(OfficeError::Wrong)?;
+        let shared = Arc::new(whole.base.shared(&common).map_err(OfficeError::Wrong)?);
+        let with = Common { whole, shared, objects: &common };
+        let (mut faults, mut warnings) = (Vec::new(), Vec::new());
+        for objects in tenants.values() {
+            warnings.extend(with.check(objects, &mut faults));
+        }
+        let changes = |kind| changed.iter().any(|changed| changed.name.kind == kind);
+        if changes(ObjectKind::Operator) || changes(ObjectKind::Tenant) {
+            let Some(found) = self.check_operators(state, &common, (before, next)).await? else {
+                return Ok(None);
+            };
+            faults.extend(found);
+        }
+        if faults.is_empty()
+            && [ObjectKind::Plan, ObjectKind::Upstream, ObjectKind::Model].map(changes).contains(&true)
+        {
+            let users = Users::of(state, &with, changed);
+            let Some(found) = self.check_users(state, &with, &users, &tenants).await? else {
+                return Ok(None);
+            };
+            faults.extend(found);
+        }
+        if faults.is_empty() { Ok(Some(warnings)) } else { Err(OfficeError::Wrong(faults)) }
+    }
+
+    /// Operators are bound to tenants that exist.
+    async fn check_operators(
+        &self,
+        state: &State,
+        common: &Directory,
+        (before, next): (&Directory, &Directory),
+    ) -> Result<Option<Vec<Fault>>, OfficeError> {
+        let mut there = BTreeSet::new();
+        for tenant in operators::bound_to(common) {
+            let name = tenant_name(&tenant);
+            let is_there = if before.contains_key(&name) || next.contains_key(&name) {
+                next.contains_key(&name)
+            } else {
+                self.store.object(&name).await?.is_some()
+            };
+            if is_there {
+                there.insert(tenant);
+            }
+        }
+        // What was looked at one by one is of this revision only if nothing was changed since.
+        if !self.store.changes_since(state.revision).await?.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(operators::check(common, &there)))
+    }
+
+    /// Checks the other tenants that make use of what is everybody's and changes.
+    async fn check_users(
+        &self,
+        state: &State,
+        with: &Common<'_>,
+        users: &Users,
+        checked: &BTreeMap<String, Directory>,
+    ) -> Result<Option<Vec<Fault>>, OfficeError> {
+        let (mut faults, mut after) = (Vec::new(), None);
+        if users.is_nobody() {
+            return Ok(Some(faults));
+        }
+        loop {
+            let query = ObjectsQuery { after, ..ObjectsQuery::of(ObjectKind::Tenant, OBJECTS_MAX) };
+            let page = self.store.objects_page(&query).await?;
+            if page.revision != state.revision {
+                return Ok(None);
+            }
+            let tenants = directory(page.objects).map_err(|error| unreadable(&error))?;
+            for (name, kept) in &tenants {
+                if checked.contains_key(&name.tenant) || !users.has(&kept.form) {
+                    continue;
+                }
+                let Some(objects) = self.of(state, &name.tenant).await? else { return Ok(None) };
+                with.check(&objects, &mut faults);
+                if faults.len() >= FAULTS_MAX {
+                    return Ok(Some(faults));
+                }
+            }
+            match tenants.into_keys().next_back() {
+                Some(last) => after = Some(last),
+                None => return Ok(Some(faults)),
+            }
+        }
+    }
+
+    /// Whether all tenants of the store fit what they are to stand on.
+    pub(crate) async fn check_all(&self, state: &State) -> anyhow::Result<()> {
+        let shared = state.whole.base.shared(&state.common).map_err(|faults| super::unfit(&faults))?;
+        let with =
+            Common { whole: Arc::clone(&state.whole), shared: Arc::new(shared), objects: &state.common };
+        let everybody = Users { plans: BTreeSet::new(), all: true };
+        let found = self.check_users(state, &with, &everybody, &BTreeMap::new()).await?;
+        // What was changed meanwhile was checked by whoever changed it, with their file; with this one it is when it is read.
+        match found {
+            Some(faults) if !faults.is_empty() => Err(super::unfit(&faults)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What would be refused where it is written: marks that others have.
+    pub(super) async fn check_marks(&self, next: &Directory, changed: &[Changed]) -> Result<(), OfficeError> {
+        let gone = |name: &ObjectName| {
+            changed.iter().any(|changed| changed.name == *name && changed.after.is_none())
+        };
+        let mut faults = Vec::new();
+        for changed in changed.iter().filter(|changed| changed.after.is_some()) {
+            let Some(kept) = next.get(&changed.name) else { continue };
+            for mark in marks(&kept.form) {
+                if let Some(by) = self.store.marked(&mark).await?
+                    && by != changed.name
+                    && !gone(&by)
+                {
+                    faults.push(taken(&changed.name, Some(&kept.form), &mark, &by));
+                }
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(OfficeError::Wrong(faults)) }
+    }
+}
+
+/// Who makes use of what changes.
+struct Users {
+    plans: BTreeSet<String>,
+    /// Everybody: a model that limits and keys may name is gone.
+    all: bool,
+}
+
+impl Users {
+    fn of(state: &State, with: &Common<'_>, changed: &[Changed]) -> Self {
+        let plans = changed.iter().filter(|changed| changed.name.kind == ObjectKind::Plan);
+        let plans = plans.map(|changed| changed.name.id.clone()).collect();
+        let is_gone = |id: &String| with.shared.model(id).is_none_or(|model| model.id != *id);
+        Self { plans, all: state.whole.models.keys().any(is_gone) }
+    }
+
+    fn is_nobody(&self) -> bool {
+        !self.all && self.plans.is_empty()
+    }
+
+    fn has(&self, form: &Form) -> bool {
+        match form {
+            Form::Tenant(tenant) => {
+                self.all || tenant.plan.as_ref().is_some_and(|plan| self.plans.contains(plan))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What is everybody's, and what each tenant has.
+fn parted(objects: &Directory) -> (Directory, BTreeMap<String, Directory>) {
+    let (mut common, mut tenants) = (Directory::new(), BTreeMap::<String, Directory>::new());
+    for (name, kept) in objects {
+        let of = if COMMON.contains(&name.kind) {
+            &mut common
+        } else {
+            tenants.entry(name.tenant.clone()).or_default()
+        };
+        of.insert(name.clone(), Arc::clone(kept));
+    }
+    (common, tenants)
+}
+
+pub(super) fn tenant_name(tenant: &str) -> ObjectName {
+    ObjectName {
+        kind: ObjectKind::Tenant,
+        tenant: tenant.to_owned(),
+        project: String::new(),
+        id: String::new(),
+    }
+}

@@ -1,0 +1,262 @@
+//! Reads one tenant: from the fleet's cache where it is new enough, else from the store; checked, and with its past.
+//!
+//! Invariant: what comes of it is what the store had at one revision. A definition of a limit that the history does not have
+//! is written down before its limit is in force. When the cache is away or has nonsense, it is as if it had nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{oneshot, watch};
+use tollbook_jobs::{Forgets, Openings};
+use tollbook_policy::{Catalog, OpeningNeeded};
+use tollbook_store::{
+    Cached, ConfigCache, Gap, Journal, LimitHistory, LimitRow, Look, Name, Object, ObjectKind, ObjectName,
+    ObjectStore, StoreError,
+};
+
+use super::tenants::{Ground, Opening};
+use super::{kept, told};
+use crate::config::{Directory, Fault};
+use crate::history;
+
+/// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
+const OPEN_WITHIN: Duration = Duration::from_secs(2);
+/// Pause before the openings are looked up again in a store that was away.
+const OPEN_AGAIN: Duration = Duration::from_secs(5);
+
+/// Where tenants are read.
+pub(crate) struct Reader {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) history: Arc<dyn LimitHistory>,
+    pub(crate) journal: Arc<dyn Journal>,
+    /// What the gateways of a fleet have read, and what that has to forget.
+    pub(crate) cache: Option<Arc<dyn ConfigCache>>,
+    pub(crate) forgets: Option<Arc<Forgets>>,
+}
+
+/// A tenant that was read.
+pub(crate) struct Read {
+    pub(crate) catalog: Catalog,
+    /// Quotas that begin in mid-period.
+    pub(crate) needed: Vec<OpeningNeeded>,
+    pub(crate) revision: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("what operators defined does not fit this gateway's file: {}", told(.1))]
+    Unfit(u64, Vec<Fault>),
+    #[error("{0:#}")]
+    Failed(anyhow::Error),
+}
+
+/// What the store has of a tenant.
+struct Found {
+    revision: u64,
+    objects: Directory,
+    rows: Vec<LimitRow>,
+}
+
+/// The same, as the cache keeps it.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    objects: Vec<TextObject>,
+    limits: Vec<TextRow>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TextObject {
+    kind: String,
+    project: String,
+    id: String,
+    version: u64,
+    document: String,
+    created_at: u64,
+    changed_at: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TextRow {
+    limit: String,
+    version: u32,
+    seen_at: u64,
+    definition: String,
+}
+
+impl Reader {
+    /// Whose a mark is.
+    pub(crate) async fn tenant_of(&self, mark: &str) -> Result<Option<Arc<str>>, StoreError> {
+        let name = self.objects.marked(mark).await?;
+        Ok(name.map(|name| Arc::from(name.tenant)))
+    }
+
+    /// Nothing of these tenants that was read before counts any more, for any gateway.
+    pub(crate) fn forget(&self, tenants: &[(Arc<str>, u64)]) {
+        let Some(forgets) = self.forgets.clone().filter(|_| !tenants.is_empty()) else { return };
+        let ids: Vec<(String, u64)> = tenants.iter().map(|(id, number)| (id.to_string(), *number)).collect();
+        // What cannot be delivered waits there.
+        drop(tokio::spawn(async move { forgets.forget(&ids).await }));
+    }
+
+    /// Reads a tenant at a revision that is at least `least`; none if it is not there. `now` in UTC seconds.
+    pub(crate) async fn read(
+        &self,
+        tenant: &str,
+        ground: &Ground,
+        least: u64,
+        now: u64,
+    ) -> Result<Option<Read>, ReadError> {
+        let mut gap = None;
+        if let Some(cache) = &self.cache {
+            match cache.get(tenant, least).await {
+                Ok(Look::Kept(cached)) => {
+                    if let Some(read) = cached_read(tenant, ground, &cached, now) {
+                        return Ok(Some(read));
+                    }
+                }
+                Ok(Look::Gap(seen)) => gap = Some(seen),
+                // It tells so itself.
+                Err(_) => {}
+            }
+        }
+        let found = self.stored(tenant).await.map_err(ReadError::Failed)?;
+        if found.objects.is_empty() {
+            return Ok(None);
+        }
+        let (read, found) = self.made(tenant, ground, found, now).await?;
+        if let Some(gap) = gap {
+            self.keep(tenant, gap, &found).await;
+        }
+        Ok(Some(read))
+    }
+
+    async fn stored(&self, tenant: &str) -> anyhow::Result<Found> {
+        // Rows are only ever added: those that are read later are none too few.
+        let read = self.objects.tenant_objects(tenant).await?;
+        let rows = self.history.limit_rows(tenant).await?;
+        Ok(Found { revision: read.revision, objects: directory(read.objects)?, rows })
+    }
+
+    /// The catalog, with what the limits' past leaves behind.
+    async fn made(
+        &self,
+        tenant: &str,
+        ground: &Ground,
+        mut found: Found,
+        now: u64,
+    ) -> Result<(Read, Found), ReadError> {
+        let made = ground.whole.of_tenant(&ground.snapshot.catalog, &ground.common, &found.objects);
+        let (catalog, _) = made.map_err(|faults| ReadError::Unfit(found.revision, faults))?;
+        for _ in 0..history::TRIES {
+            let past = history::past(catalog.clone(), &found.rows, now).map_err(ReadError::Failed)?;
+            if past.write_down(self.history.as_ref(), tenant).await.map_err(ReadError::Failed)? {
+                found.rows.extend(past.new.iter().cloned());
+                let revision = found.revision;
+                return Ok((Read { catalog: past.catalog, needed: past.needed, revision }, found));
+            }
+            let rows = self.history.limit_rows(tenant).await;
+            found.rows = rows.map_err(|error| ReadError::Failed(error.into()))?;
+        }
+        Err(ReadError::Failed(anyhow::anyhow!(
+            "other gateways write the history of the limits faster than this one can follow"
+        )))
+    }
+
+    /// Leaves it in the cache; whether it stays there is the cache's business.
+    async fn keep(&self, tenant: &str, gap: Gap, found: &Found) {
+        let Some(cache) = &self.cache else { return };
+        let objects = found.objects.iter().map(|(name, kept)| TextObject {
+            kind: name.kind.word().to_owned(),
+            project: name.project.clone(),
+            id: name.id.clone(),
+            version: kept.version,
+            document: kept.document.clone(),
+            created_at: kept.created_at,
+            changed_at: kept.changed_at,
+        });
+        let limits = found.rows.iter().map(|row| TextRow {
+            limit: row.limit.to_string(),
+            version: row.version,
+            seen_at: row.seen_at,
+            definition: row.definition.clone(),
+        });
+        let text = Text { objects: objects.collect(), limits: limits.collect() };
+        let Ok(text) = serde_json::to_string(&text) else { return };
+        // A cache that is away tells so itself.
+        drop(cache.put(gap, tenant, &Cached { revision: found.revision, text }).await);
+    }
+
+    /// Opens quotas from what the journal has of their period: the first time before this returns, if that is soon; then
+    /// once more, for calls that end without the new account.
+    pub(crate) async fn open(
+        &self,
+        catalog: &Catalog,
+        needed: Vec<OpeningNeeded>,
+        (openings, stop): (&Arc<Openings>, watch::Receiver<bool>),
+    ) -> Option<Opening> {
+        let (opened, first) = oneshot::channel();
+        let (journal, openings) = (Arc::clone(&self.journal), Arc::clone(openings));
+        let catalog = catalog.clone();
+        let task = tokio::spawn(async move {
+            let list = loop {
+                match history::openings(&needed, &catalog, journal.as_ref()).await {
+                    Ok(list) => break list,
+                    Err(error) => tracing::warn!(%error, "new quotas begin empty; they are opened later"),
+                }
+                tokio::time::sleep(OPEN_AGAIN).await;
+            };
+            drop(catalog);
+            if let Err(error) = openings.once(&list).await {
+                tracing::warn!(%error, "new quotas begin empty; they are opened later");
+            }
+            // Whoever waited may have gone on.
+            let _ = opened.send(());
+            openings.run(&list, stop).await;
+        });
+        let opening = Opening(task.abort_handle());
+        if tokio::time::timeout(OPEN_WITHIN, first).await.is_err() {
+            tracing::warn!("new quotas begin before all of them are opened");
+        }
+        Some(opening)
+    }
+}
+
+/// What another gateway has read; nothing where it is none of ours, or its limits' past has to be written first.
+fn cached_read(tenant: &str, ground: &Ground, cached: &Cached, now: u64) -> Option<Read> {
+    let text: Text = serde_json::from_str(&cached.text).ok()?;
+    let found = found_in(tenant, cached.revision, text)?;
+    let made = ground.whole.of_tenant(&ground.snapshot.catalog, &ground.common, &found.objects);
+    let past = history::past(made.ok()?.0, &found.rows, now).ok()?;
+    let revision = cached.revision;
+    past.new.is_empty().then_some(Read { catalog: past.catalog, needed: past.needed, revision })
+}
+
+fn found_in(tenant: &str, revision: u64, text: Text) -> Option<Found> {
+    let mut objects = Vec::with_capacity(text.objects.len());
+    for TextObject { kind, project, id, version, document, created_at, changed_at } in text.objects {
+        let kind = ObjectKind::ALL.into_iter().find(|known| known.word() == kind)?;
+        let name = ObjectName { kind, tenant: tenant.to_owned(), project, id };
+        objects.push(Object { name, version, document, created_at, changed_at });
+    }
+    let row = |row: TextRow| LimitRow {
+        limit: Name::from(row.limit),
+        version: row.version,
+        seen_at: row.seen_at,
+        digest: *blake3::hash(row.definition.as_bytes()).as_bytes(),
+        definition: row.definition,
+    };
+    let rows = text.limits.into_iter().map(row).collect();
+    Some(Found { revision, objects: directory(objects).ok()?, rows })
+}
+
+/// Objects by name, typed.
+pub(super) fn directory(objects: Vec<Object>) -> anyhow::Result<Directory> {
+    let mut directory = BTreeMap::new();
+    for Object { name, version, document, created_at, changed_at } in objects {
+        let kept = kept(&name, document, version, (created_at, changed_at))?;
+        directory.insert(name, Arc::new(kept));
+    }
+    Ok(directory)
+}

@@ -1,0 +1,449 @@
+//! Tenants that are looked up in a store that counts, waits and fails.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt as _;
+use tokio::sync::Semaphore;
+use tollbook_admission::{Admission, Caller, Callers, Settings, Snapshot};
+use tollbook_engine::Engine;
+use tollbook_engine_memory::{MemoryEngine, Options};
+use tollbook_jobs::{Drain, Forgets, Openings};
+use tollbook_store::{
+    Answer, Applied, Cached, Change, ChangesQuery, ConfigCache, Edit, Journal, LimitHistory, LimitPage,
+    LimitPlace, LimitRow, Look, Object, ObjectKind, ObjectName, ObjectStore, Objects, ObjectsQuery,
+    StoreError, StoreErrorKind,
+};
+use tollbook_store_sql::SqlStore;
+use tollbook_store_suite::MemoryCache;
+use tollbook_telemetry::Metrics;
+
+use super::tenants::{KEPT_MAX, NOBODIES_MAX};
+use super::*;
+use crate::key::KeyHash;
+
+/// Tenants in memory, each with its keys; what is asked of it is counted.
+#[derive(Default)]
+struct Shelf {
+    tenants: Mutex<BTreeMap<String, Vec<Object>>>,
+    common: Mutex<Vec<Object>>,
+    marks: Mutex<BTreeMap<String, ObjectName>>,
+    revision: AtomicU64,
+    reads: AtomicU64,
+    lookups: AtomicU64,
+    is_away: AtomicBool,
+    /// Where there is one, a read of a tenant waits for a turn between what it saw and its answer.
+    turns: Mutex<Option<Arc<Semaphore>>>,
+}
+
+fn away<T>() -> Result<T, StoreError> {
+    Err(StoreError { kind: StoreErrorKind::Away("a cable".to_owned()), applied: Applied::No })
+}
+
+fn name(kind: ObjectKind, tenant: &str, project: &str, id: &str) -> ObjectName {
+    ObjectName { kind, tenant: tenant.into(), project: project.into(), id: id.into() }
+}
+
+fn secret(tenant: &str, key: usize) -> String {
+    format!("sk-{tenant}-{key}")
+}
+
+impl Shelf {
+    /// A tenant with keys and a ceiling for each, as the next change.
+    fn put(&self, hasher: &ApiKeyHash, tenant: &str, keys: usize, ceiling: u64) -> u64 {
+        let number = self.revision.load(Ordering::SeqCst) + 1;
+        let object = |name: ObjectName, document: String| Object {
+            name,
+            version: number,
+            document,
+            created_at: 0,
+            changed_at: 0,
+        };
+        let limit = format!(r#"{{"limits":[{{"measure":"requests","window":"60s","ceiling":{ceiling}}}]}}"#);
+        let mut objects = vec![
+            object(name(ObjectKind::Tenant, tenant, "", ""), limit),
+            object(name(ObjectKind::Project, tenant, "web", ""), "{}".to_owned()),
+        ];
+        for key in 0..keys {
+            let hash = KeyHash(hasher.digest(&secret(tenant, key))).to_string();
+            let id = format!("{tenant}-{key}");
+            let named = name(ObjectKind::Key, tenant, "web", &id);
+            self.marks.lock().unwrap().insert(mark_of_hash(&hash), named.clone());
+            self.marks.lock().unwrap().insert(mark_of_id(&id), named.clone());
+            objects.push(object(named, format!(r#"{{"hash":"{hash}"}}"#)));
+        }
+        self.tenants.lock().unwrap().insert(tenant.to_owned(), objects);
+        self.revision.store(number, Ordering::SeqCst);
+        number
+    }
+
+    fn seen(&self, objects: Vec<Object>) -> Objects {
+        Objects { revision: self.revision.load(Ordering::SeqCst), objects }
+    }
+}
+
+/// Nothing is remembered of limits: each time they are new.
+impl LimitHistory for Shelf {
+    fn limit_rows<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<LimitRow>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn limit_rows_append<'a>(&'a self, _: &'a str, rows: &'a [LimitRow]) -> Answer<'a, u64> {
+        Box::pin(async { Ok(rows.len() as u64) })
+    }
+
+    fn limit_rows_page<'a>(&'a self, _: &'a LimitPlace, _: usize) -> Answer<'a, LimitPage> {
+        unreachable!("nobody asks for all of it")
+    }
+}
+
+impl ObjectStore for Shelf {
+    fn objects(&self) -> Answer<'_, Objects> {
+        unreachable!("nobody reads all of them")
+    }
+
+    fn objects_of<'a>(&'a self, _: &'a [ObjectKind]) -> Answer<'a, Objects> {
+        Box::pin(async { Ok(self.seen(self.common.lock().unwrap().clone())) })
+    }
+
+    fn tenant_objects<'a>(&'a self, tenant: &'a str) -> Answer<'a, Objects> {
+        Box::pin(async move {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            if self.is_away.load(Ordering::SeqCst) {
+                return away();
+            }
+            let found = self.seen(self.tenants.lock().unwrap().get(tenant).cloned().unwrap_or_default());
+            let turns = self.turns.lock().unwrap().clone();
+            if let Some(turns) = turns {
+                turns.acquire().await.unwrap().forget();
+            }
+            Ok(found)
+        })
+    }
+
+    fn object<'a>(&'a self, _: &'a ObjectName) -> Answer<'a, Option<Object>> {
+        unreachable!("no object is asked for by itself")
+    }
+
+    fn marked<'a>(&'a self, mark: &'a str) -> Answer<'a, Option<ObjectName>> {
+        Box::pin(async move {
+            self.lookups.fetch_add(1, Ordering::SeqCst);
+            if self.is_away.load(Ordering::SeqCst) {
+                return away();
+            }
+            Ok(self.marks.lock().unwrap().get(mark).cloned())
+        })
+    }
+
+    fn objects_page<'a>(&'a self, _: &'a ObjectsQuery) -> Answer<'a, Objects> {
+        unreachable!("no page is asked for")
+    }
+
+    fn changes_since(&self, _: u64) -> Answer<'_, Vec<Change>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn write<'a>(&'a self, _: u64, _: &'a str, _: &'a [Edit]) -> Answer<'a, Option<u64>> {
+        unreachable!("nothing is written")
+    }
+
+    fn changes<'a>(&'a self, _: &'a ChangesQuery) -> Answer<'a, Vec<Change>> {
+        unreachable!("nobody asks for the history")
+    }
+}
+
+/// A gateway's tenants over a shelf.
+struct World {
+    shelf: Arc<Shelf>,
+    office: Office,
+    base: Arc<Snapshot>,
+    hasher: ApiKeyHash,
+    _admission: Arc<Admission>,
+    forgets: Option<Arc<Forgets>>,
+    _stop: watch::Sender<bool>,
+    _folder: tempfile::TempDir,
+}
+
+fn base(folder: &Path) -> Arc<Base> {
+    let text = "config: { source: sql }\nadmin: { api_key: long-enough-to-be-no-trouble }\n\
+        upstreams: [{ name: u, dialect: openai, base_url: http://127.0.0.1:9/v1 }]\n\
+        models: [{ name: m, upstream: u, output: { default: 50 }, price: { input: 1, output: 2 } }]\n";
+    crate::config::load_text("t", text, folder, &|_| None).unwrap().base.unwrap()
+}
+
+impl World {
+    async fn new(shelf: Shelf) -> Self {
+        Self::beside(Arc::new(shelf), None).await
+    }
+
+    /// One of several gateways over one shelf, with what keeps what they have read.
+    async fn beside(shelf: Arc<Shelf>, cache: Option<Arc<MemoryCache>>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = cache.map(|cache| cache as Arc<dyn ConfigCache>);
+        let metrics = Arc::new(Metrics::new());
+        let forgets = cache.clone().map(|cache| Arc::new(Forgets::new(cache, Arc::clone(&metrics))));
+        let store = SqlStore::open(&folder.path().join("store.sqlite")).await.unwrap();
+        let (history, journal) = (Arc::clone(&shelf), Arc::new(store.clone()));
+        let reader = |objects| Reader { objects, history, journal, cache, forgets: forgets.clone() };
+        let (office, next) =
+            Office::open(Arc::clone(&shelf) as Arc<dyn ObjectStore>, reader, base(folder.path()))
+                .await
+                .unwrap();
+        let hasher = next.whole.hasher().clone();
+        let (prices, models) = (Arc::clone(&next.whole.prices), Arc::clone(&next.whole.models));
+        let base = Arc::new(Snapshot::new(1, next.catalog.clone(), prices, models, hasher.clone()));
+        let options = Options { background: false, ..Options::default() };
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::open(None, options).unwrap().engine);
+        let admission = Admission::open(
+            Arc::clone(&engine),
+            Arc::clone(&base),
+            Arc::clone(&metrics),
+            Settings::default(),
+            None,
+        );
+        let admission = admission.await.unwrap();
+        let drain = Arc::new(Drain::new(
+            Arc::clone(&engine),
+            Arc::new(store.clone()) as Arc<dyn Journal>,
+            Arc::clone(&metrics),
+        ));
+        let openings = Arc::new(Openings::new(engine, Arc::new(store), drain, metrics));
+        let stop = watch::Sender::new(false);
+        let means = Means { admission: Arc::downgrade(&admission), openings, stop: stop.subscribe() };
+        let Next { whole, common, .. } = next;
+        office.tenants.begin(means, Ground { snapshot: Arc::clone(&base), whole, common });
+        Self { shelf, office, base, hasher, _admission: admission, forgets, _stop: stop, _folder: folder }
+    }
+
+    fn digest(&self, secret: &str) -> [u8; 32] {
+        self.hasher.digest(secret)
+    }
+
+    /// As a call asks.
+    async fn ask(&self, secret: &str) -> Result<Caller, tollbook_admission::CallersAway> {
+        let digest = self.digest(secret);
+        match self.office.tenants.known(&self.base, &digest) {
+            Some(caller) => Ok(caller),
+            None => self.office.tenants.find(&self.base, &digest).await,
+        }
+    }
+
+    async fn ceiling(&self, secret: &str) -> u64 {
+        let Ok(Caller::Of(snapshot)) = self.ask(secret).await else { panic!("no caller") };
+        snapshot.catalog.own_rules().next().unwrap().1.limit.ceiling
+    }
+
+    /// What the feed tells.
+    fn changed(&self, tenant: &str, number: u64) {
+        self.office.tenants.changed(&[(Arc::from(tenant), number)], number);
+    }
+
+    fn reads(&self) -> u64 {
+        self.shelf.reads.load(Ordering::SeqCst)
+    }
+}
+
+fn hasher() -> ApiKeyHash {
+    ApiKeyHash::new(None)
+}
+
+#[tokio::test]
+async fn a_thousand_calls_after_a_change_read_the_store_once() {
+    let world = World::new(Shelf::default()).await;
+    let number = world.shelf.put(&world.hasher, "acme", 2, 5);
+    world.changed("acme", number);
+    let calls = || {
+        futures_util::future::join_all(
+            (0..1_000)
+                .map(|at| world.ceiling(if at % 2 == 0 { "sk-acme-0" } else { "sk-acme-1" }).boxed_local()),
+        )
+    };
+    assert!(calls().await.iter().all(|ceiling| *ceiling == 5));
+    assert_eq!(world.reads(), 1, "nothing was known of it");
+    let number = world.shelf.put(&world.hasher, "acme", 2, 7);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5, "of a change that was not heard of nothing is known");
+    world.changed("acme", number);
+    assert!(calls().await.iter().all(|ceiling| *ceiling == 7));
+    assert_eq!(world.reads(), 2);
+    assert!(world.shelf.lookups.load(Ordering::SeqCst) <= 2, "whose a key is, is known still");
+}
+
+/// Fault 6 of the papers: what was read before a change comes back after it, a thousand times.
+#[tokio::test]
+async fn a_slow_reader_never_brings_an_old_limit_back() {
+    let world = World::new(Shelf::default()).await;
+    let number = world.shelf.put(&world.hasher, "acme", 1, 1);
+    world.changed("acme", number);
+    let turns = Arc::new(Semaphore::new(0));
+    *world.shelf.turns.lock().unwrap() = Some(Arc::clone(&turns));
+    for ceiling in 2..1_002 {
+        // A reader is on its way with the old limit: something else of the tenant has changed before.
+        world.changed("acme", world.shelf.put(&world.hasher, "acme", 1, ceiling - 1));
+        let before = world.reads();
+        let slow = world.ceiling("sk-acme-0");
+        tokio::pin!(slow);
+        while world.reads() == before {
+            assert!(futures_util::poll!(&mut slow).is_pending());
+            tokio::task::yield_now().await;
+        }
+        // The limit changes, the change is heard of, and only then the reader comes back.
+        world.changed("acme", world.shelf.put(&world.hasher, "acme", 1, ceiling));
+        turns.add_permits(2);
+        assert_eq!(slow.await, ceiling);
+        assert_eq!(world.ceiling("sk-acme-0").await, ceiling);
+        assert_eq!(world.reads(), before + 2, "what it read first was not kept");
+    }
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_those_who_are_kept_go_on() {
+    let world = World::new(Shelf::default()).await;
+    for tenant in ["acme", "globex"] {
+        let number = world.shelf.put(&world.hasher, tenant, 1, 5);
+        world.changed(tenant, number);
+    }
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    world.shelf.is_away.store(true, Ordering::SeqCst);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    assert!(world.ask("sk-globex-0").await.is_err(), "it cannot be looked up");
+    assert!(world.ask("sk-nobody").await.is_err(), "nobody is called unknown");
+    world.shelf.is_away.store(false, Ordering::SeqCst);
+    assert_eq!(world.ceiling("sk-globex-0").await, 5);
+    assert!(matches!(world.ask("sk-nobody").await, Ok(Caller::Nobody)));
+}
+
+#[tokio::test]
+async fn a_key_that_nobody_has_is_remembered_until_something_changes() {
+    let world = World::new(Shelf::default()).await;
+    let lookups = || world.shelf.lookups.load(Ordering::SeqCst);
+    for _ in 0..5 {
+        assert!(matches!(world.ask("sk-acme-0").await, Ok(Caller::Nobody)));
+    }
+    assert_eq!(lookups(), 1);
+    let number = world.shelf.put(&world.hasher, "acme", 1, 5);
+    world.changed("acme", number);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5, "it is there from the change on");
+    // However many ask for what is not there, no more of it is remembered than this.
+    for at in 0..=NOBODIES_MAX {
+        assert!(matches!(world.ask(&format!("sk-{at}")).await, Ok(Caller::Nobody)));
+        assert!(world.office.tenants.nobodies() <= NOBODIES_MAX);
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_that_is_deleted_is_nobody() {
+    let world = World::new(Shelf::default()).await;
+    let number = world.shelf.put(&world.hasher, "acme", 1, 5);
+    world.changed("acme", number);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    world.shelf.tenants.lock().unwrap().clear();
+    world.shelf.marks.lock().unwrap().clear();
+    let number = world.shelf.revision.fetch_add(1, Ordering::SeqCst) + 1;
+    world.changed("acme", number);
+    assert!(matches!(world.ask("sk-acme-0").await, Ok(Caller::Nobody)));
+    assert_eq!(world.office.tenants.all().len(), 0);
+}
+
+/// Nobody is read before they call, and no key takes more than a kibibyte. `TOLLBOOK_OFFICE_TENANTS` says how many tenants
+/// there are, each with ten keys.
+#[tokio::test]
+async fn tenants_are_read_when_they_call_and_are_small() {
+    const KEYS: usize = 10;
+    let count = std::env::var("TOLLBOOK_OFFICE_TENANTS").ok().and_then(|count| count.parse().ok());
+    let count: usize = count.unwrap_or(1_000);
+    let shelf = Shelf::default();
+    for tenant in 0..count {
+        shelf.put(&hasher(), &format!("tenant-{tenant}"), KEYS, 5);
+    }
+    let world = World::new(shelf).await;
+    assert_eq!((world.reads(), world.office.tenants.all().len()), (0, 0), "a start reads none of them");
+    let before = resident();
+    for tenant in 0..count {
+        assert_eq!(world.ceiling(&secret(&format!("tenant-{tenant}"), 0)).await, 5);
+    }
+    let each = (resident().saturating_sub(before)) / (count * KEYS);
+    println!("{each} bytes a key, {KEYS} of them a tenant with a limit");
+    assert!(each <= 1_024, "{each} bytes a key");
+    assert_eq!(world.reads(), count as u64);
+
+    let asked: Vec<[u8; 32]> = (0..count * KEYS)
+        .map(|at| world.digest(&secret(&format!("tenant-{}", at % count), at % KEYS)))
+        .collect();
+    let begun = std::time::Instant::now();
+    for digest in &asked {
+        assert!(world.office.tenants.known(&world.base, digest).is_some());
+    }
+    println!("{} ns a key that is known", begun.elapsed().as_nanos() / (count * KEYS) as u128);
+}
+
+/// Bytes of this process in memory.
+fn resident() -> usize {
+    let told = std::fs::read_to_string("/proc/self/statm").unwrap();
+    told.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
+
+#[tokio::test]
+async fn no_more_is_kept_than_the_bound_and_the_longest_unused_goes() {
+    const KEYS: usize = 50;
+    const MOST: usize = 1_000;
+    assert_eq!(KEPT_MAX, 250_000, "about as many mebibytes");
+    let world = World::new(Shelf::default()).await;
+    world.office.tenants.keep_at_most(MOST);
+    let tenants = MOST / KEYS + 4;
+    for tenant in 0..tenants {
+        let tenant = format!("t{tenant}");
+        let number = world.shelf.put(&world.hasher, &tenant, KEYS, 5);
+        world.changed(&tenant, number);
+        assert_eq!(world.ceiling(&secret(&tenant, 0)).await, 5);
+        // The first one calls all the time.
+        assert_eq!(world.ceiling(&secret("t0", 0)).await, 5);
+        assert!(world.office.tenants.weight() <= MOST);
+    }
+    let before = world.reads();
+    assert_eq!(world.ceiling(&secret("t0", 1)).await, 5);
+    assert_eq!(world.reads(), before, "it was not put out");
+    assert_eq!(world.ceiling(&secret("t1", 1)).await, 5);
+    assert_eq!(world.reads(), before + 1, "it was, and is read again");
+}
+
+/// What one gateway has read of the store the others need not read again, and they obey what they have heard of, whatever
+/// the cache has.
+#[tokio::test]
+async fn gateways_share_what_they_have_read_and_obey_without_it() {
+    let (shelf, cache) = (Arc::new(Shelf::default()), Arc::new(MemoryCache::default()));
+    let one = World::beside(Arc::clone(&shelf), Some(Arc::clone(&cache))).await;
+    let other = World::beside(Arc::clone(&shelf), Some(Arc::clone(&cache))).await;
+    let all_hear = |number| {
+        one.changed("acme", number);
+        other.changed("acme", number);
+    };
+    all_hear(shelf.put(&one.hasher, "acme", 1, 5));
+    assert_eq!((one.ceiling("sk-acme-0").await, one.reads()), (5, 1));
+    assert_eq!((other.ceiling("sk-acme-0").await, one.reads()), (5, 1), "the first had read it");
+
+    all_hear(shelf.put(&one.hasher, "acme", 1, 6));
+    assert_eq!((one.ceiling("sk-acme-0").await, other.ceiling("sk-acme-0").await), (6, 6));
+    assert_eq!(one.reads(), 2);
+
+    // The cache is away while the limit changes: nobody can tell it, and it has the old one when it is back.
+    cache.is_away(true);
+    all_hear(shelf.put(&one.hasher, "acme", 1, 7));
+    assert_eq!((one.ceiling("sk-acme-0").await, other.ceiling("sk-acme-0").await), (7, 7));
+    all_hear(shelf.put(&one.hasher, "acme", 1, 8));
+    cache.is_away(false);
+    assert_eq!((one.ceiling("sk-acme-0").await, other.ceiling("sk-acme-0").await), (8, 8));
+    // What waited is delivered, so that one that starts now is not served what is old either.
+    one.forgets.as_ref().unwrap().once().await.unwrap();
+    let later = World::beside(Arc::clone(&shelf), Some(Arc::clone(&cache))).await;
+    assert_eq!(later.ceiling("sk-acme-0").await, 8);
+
+    // Nonsense under the id is as nothing.
+    cache.lose();
+    all_hear(shelf.put(&one.hasher, "acme", 1, 9));
+    let Ok(Look::Gap(gap)) = cache.get("acme", 0).await else { panic!("lost") };
+    let nonsense = Cached { revision: shelf.revision.load(Ordering::SeqCst), text: "{}".to_owned() };
+    assert!(cache.put(gap, "acme", &nonsense).await.unwrap());
+    assert_eq!(other.ceiling("sk-acme-0").await, 9);
+}

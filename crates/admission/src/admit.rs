@@ -28,6 +28,7 @@ use crate::figures::{Figure, Figures};
 use crate::keys::Callers;
 use crate::live::{Live, LiveCalls, Lives};
 use crate::outcome::Outcome;
+use crate::overflow::Overflow;
 use crate::plans::{ACCOUNTS_MAX, Keeper, Plan, Plans};
 use crate::refused::{LimitRefusal, Refused};
 use crate::report;
@@ -49,7 +50,7 @@ pub struct Settings {
     pub settle: SettleBounds,
     /// Longest a reserve may take.
     pub deadline: Duration,
-    /// Bound of the spool file, bytes.
+    /// Bound of the spool file, and of the files with what vouchers find no room in memory; bytes.
     pub spool_max: u64,
     /// Of a book that can be lost.
     pub vouchers: VoucherBounds,
@@ -203,8 +204,13 @@ impl Admission {
         spool_dir: Option<&std::path::Path>,
     ) -> Result<Arc<Self>, OpenError> {
         let time = Arc::new(EngineTime::new(now));
-        let voucher = |book| Arc::new(Vouchers::new(book, &time, &metrics, settings.vouchers));
-        let vouchers = losable.map(voucher);
+        let vouchers = match losable {
+            Some(book) => {
+                let overflow = spool_dir.map(|dir| Overflow::open(dir, settings.spool_max)).transpose()?;
+                Some(Arc::new(Vouchers::new(book, &time, &metrics, settings.vouchers, overflow)))
+            }
+            None => None,
+        };
         let spool = match spool_dir {
             Some(dir) => Some(Spool::open(dir, settings.spool_max)?.0),
             None => None,

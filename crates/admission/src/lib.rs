@@ -20,6 +20,7 @@ mod keys;
 mod live;
 mod lost;
 mod outcome;
+mod overflow;
 mod plans;
 mod ratios;
 mod refused;

@@ -162,7 +162,7 @@ const SETTLE: u8 = 5;
 const RESTORE: u8 = 6;
 
 /// Frame: length u32, crc32 u32, payload; little endian.
-fn encode(spooled: &Spooled) -> Vec<u8> {
+pub(crate) fn encode(spooled: &Spooled) -> Vec<u8> {
     let mut payload = Vec::with_capacity(256);
     put_u64(&mut payload, spooled.ended);
     match &spooled.posting {
@@ -201,7 +201,7 @@ fn encode(spooled: &Spooled) -> Vec<u8> {
 }
 
 /// One frame off the front of `bytes`, and how long it was; `None` at the end or at a torn tail.
-fn decode(bytes: &[u8]) -> Option<(Spooled, usize)> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<(Spooled, usize)> {
     let mut head = Reader { rest: bytes };
     let length = usize::try_from(head.u32()?).ok()?;
     let crc = head.u32()?;

@@ -8,8 +8,9 @@
 //! so is restored after the others.
 //! An end that the book does not take as a voucher is given back to be settled once more: the book knows the call, or
 //! journals its end as `unbooked`.
-//! Beyond the bound in memory a voucher is not kept, which is counted and told. After a loss the hold of such a call is
-//! missing, and its end is journaled as `unbooked`; an end of the last seconds that had not reached the journal is missing.
+//! Beyond the bound in memory a voucher is kept on disk (`overflow`), where there is a folder. Beyond that bound too it is
+//! not kept, which is counted and told. After a loss the hold of such a call is missing, and its end is journaled as
+//! `unbooked`; an end of the last seconds that had not reached the journal is missing.
 //! Nothing of this exists where the book cannot be lost.
 
 use std::mem::size_of;
@@ -31,8 +32,12 @@ use tollbook_telemetry::Metrics;
 use tollbook_telemetry::log::Every;
 
 use crate::admit::is_of_pool;
+use crate::bytes::Reader;
 use crate::outcome::Posting;
+use crate::overflow::{Extent, Overflow};
+use crate::restoration;
 use crate::settle;
+use crate::spool::{self, Spooled};
 use crate::time::EngineTime;
 use crate::verb;
 
@@ -49,7 +54,7 @@ const SHARDS: usize = 256;
 /// Bounds of what is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VoucherBounds {
-    /// Bytes of memory.
+    /// Bytes of memory. What finds no room there is on disk, as far as the spool may be long.
     pub memory_max: u64,
     /// Longest a call waits for its lost shard before it is refused.
     pub wait: Duration,
@@ -86,7 +91,47 @@ pub enum VoucherError {
 }
 
 type Place = (ReservationId, Attempt);
-type Shelf = AHashMap<Place, Voucher>;
+type Shelf = AHashMap<Place, Kept>;
+
+/// A voucher, or where it lies.
+#[derive(Clone)]
+enum Kept {
+    Here(Voucher),
+    There(Spilled),
+}
+
+/// A voucher on disk.
+#[derive(Clone, Copy)]
+struct Spilled {
+    side: Side,
+    call: Extent,
+    end: Option<SpilledEnd>,
+}
+
+#[derive(Clone, Copy)]
+struct SpilledEnd {
+    posting: Extent,
+    at: Micros,
+    taken: Micros,
+    seq: u16,
+}
+
+impl Kept {
+    fn side(&self) -> Side {
+        match self {
+            Self::Here(voucher) => voucher.side,
+            Self::There(spilled) => spilled.side,
+        }
+    }
+
+    /// Of the entry that its end wrote, if it has ended.
+    fn seq(&self) -> Option<u16> {
+        match self {
+            Self::Here(voucher) => voucher.end.as_ref().map(|end| end.seq),
+            Self::There(spilled) => spilled.end.map(|end| end.seq),
+        }
+    }
+}
 
 #[derive(Clone)]
 struct Voucher {
@@ -124,6 +169,7 @@ pub struct Vouchers {
     missed: Box<[AtomicBool]>,
     bytes: AtomicU64,
     count: AtomicU64,
+    overflow: Option<Overflow>,
     warn: Every,
 }
 
@@ -133,6 +179,7 @@ impl Vouchers {
         time: &Arc<EngineTime>,
         metrics: &Arc<Metrics>,
         bounds: VoucherBounds,
+        overflow: Option<Overflow>,
     ) -> Self {
         let Losable { engine, fleet, lost } = book;
         let (time, metrics) = (Arc::clone(time), Arc::clone(metrics));
@@ -149,6 +196,7 @@ impl Vouchers {
             missed: (0..SHARDS).map(|_| AtomicBool::new(false)).collect(),
             bytes: AtomicU64::new(0),
             count: AtomicU64::new(0),
+            overflow,
             warn: Every::new(WARN_EVERY),
         }
     }
@@ -172,12 +220,96 @@ impl Vouchers {
         }
         let bytes = size(&voucher);
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if held.saturating_add(bytes) > self.bounds.memory_max {
+        let kept = if held.saturating_add(bytes) > self.bounds.memory_max {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return self.unkept();
-        }
+            let Some(spilled) = self.spill(&voucher) else { return self.unkept() };
+            Kept::There(spilled)
+        } else {
+            Kept::Here(voucher)
+        };
         self.count.fetch_add(1, Ordering::Relaxed);
-        shelf.insert(place, voucher);
+        shelf.insert(place, kept);
+    }
+
+    /// Nothing where there is no room on disk either, or no disk.
+    fn spill(&self, voucher: &Voucher) -> Option<Spilled> {
+        let (asked, receipt) = (ReserveCall::clone(&voucher.asked), Receipt::clone(&voucher.receipt));
+        let state = RestoredState::Held { sent: false };
+        let mut bytes = Vec::new();
+        restoration::put(&mut bytes, &RestoreCall { asked, receipt, age: 0, state });
+        let call = self.put(&bytes)?;
+        let mut spilled = Spilled { side: voucher.side, call, end: None };
+        if let Some(end) = &voucher.end {
+            spilled.end = self.spill_end(end);
+            if spilled.end.is_none() {
+                self.unspill(&spilled);
+                return None;
+            }
+        }
+        Some(spilled)
+    }
+
+    fn spill_end(&self, end: &Ended) -> Option<SpilledEnd> {
+        let Ended { posting, at, taken, seq } = end;
+        let posting = self.put(&spool::encode(&Spooled { posting: Posting::clone(posting), ended: *at }))?;
+        Some(SpilledEnd { posting, at: *at, taken: *taken, seq: *seq })
+    }
+
+    fn put(&self, bytes: &[u8]) -> Option<Extent> {
+        match self.overflow.as_ref()?.put(bytes) {
+            Ok(extent) => extent,
+            Err(error) => {
+                self.disk_fails(&error);
+                None
+            }
+        }
+    }
+
+    fn disk_fails(&self, error: &std::io::Error) {
+        if let Some(suppressed) = self.warn.pass(tokio::time::Instant::now().into_std()) {
+            tracing::error!(suppressed, %error, "what the book may lose cannot be kept on disk");
+        }
+    }
+
+    fn unspill(&self, spilled: &Spilled) {
+        if let Some(overflow) = &self.overflow {
+            overflow.remove(spilled.call);
+            if let Some(end) = spilled.end {
+                overflow.remove(end.posting);
+            }
+        }
+    }
+
+    /// What is kept, as it was; nothing if it was forgotten meanwhile, or cannot be read.
+    fn whole(&self, shard: Shard, place: Place, kept: Kept) -> Option<Voucher> {
+        let spilled = match kept {
+            Kept::Here(voucher) => return Some(voucher),
+            Kept::There(spilled) => spilled,
+        };
+        match self.read(&spilled) {
+            Ok(voucher) => Some(voucher),
+            Err(error) => {
+                if self.shelf(shard).contains_key(&place) {
+                    self.metrics.voucher_unkept.inc(());
+                    self.disk_fails(&error);
+                }
+                None
+            }
+        }
+    }
+
+    fn read(&self, spilled: &Spilled) -> std::io::Result<Voucher> {
+        let odd = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+        let overflow = self.overflow.as_ref().ok_or_else(odd)?;
+        let call = overflow.get(spilled.call)?;
+        let call = restoration::take(&mut Reader { rest: &call }).ok_or_else(odd)?;
+        let mut end = None;
+        if let Some(SpilledEnd { posting, at, taken, seq }) = spilled.end {
+            let (spooled, _) = spool::decode(&overflow.get(posting)?).ok_or_else(odd)?;
+            end = Some(Ended { posting: Arc::new(spooled.posting), at, taken, seq });
+        }
+        let (asked, receipt) = (Arc::new(call.asked), Arc::new(call.receipt));
+        Ok(Voucher { side: spilled.side, asked, receipt, end })
     }
 
     fn unkept(&self) {
@@ -216,13 +348,28 @@ impl Vouchers {
         };
         let now = self.time.now();
         let at = now.saturating_sub(age);
-        let end = Some(Ended { posting: Arc::clone(posting), at, taken: now, seq });
+        let end = Ended { posting: Arc::clone(posting), at, taken: now, seq };
         if let Posting::Restore(call) = &**posting {
             let (asked, receipt) = (Arc::new(call.asked.clone()), Arc::new(call.receipt.clone()));
             let side = if is_of_pool(claim.id) { Side::Pool } else { Side::Tenant };
-            self.keep(&mut shelf, Voucher { side, asked, receipt, end });
-        } else if let Some(voucher) = shelf.get_mut(&(claim.id, claim.attempt)) {
-            voucher.end = end;
+            self.keep(&mut shelf, Voucher { side, asked, receipt, end: Some(end) });
+            return true;
+        }
+        match shelf.get_mut(&(claim.id, claim.attempt)) {
+            Some(Kept::Here(voucher)) => voucher.end = Some(end),
+            Some(Kept::There(spilled)) => {
+                let old = spilled.end.take();
+                spilled.end = self.spill_end(&end);
+                let is_kept = spilled.end.is_some();
+                if let (Some(old), Some(overflow)) = (old, &self.overflow) {
+                    overflow.remove(old.posting);
+                }
+                if !is_kept {
+                    self.remove(&mut shelf, claim);
+                    self.unkept();
+                }
+            }
+            None => {}
         }
         true
     }
@@ -238,8 +385,11 @@ impl Vouchers {
         }
     }
 
-    fn gone(&self, voucher: &Voucher) {
-        self.bytes.fetch_sub(size(voucher), Ordering::Relaxed);
+    fn gone(&self, kept: &Kept) {
+        match kept {
+            Kept::Here(voucher) => drop(self.bytes.fetch_sub(size(voucher), Ordering::Relaxed)),
+            Kept::There(spilled) => self.unspill(spilled),
+        }
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -274,10 +424,10 @@ impl Vouchers {
         for shard in (0..=u8::MAX).map(Shard) {
             let ended: Vec<(Claim, EntryKey)> = {
                 let shelf = self.shelf(shard);
-                let ended = shelf.iter().filter_map(|(place, voucher)| {
-                    let seq = voucher.end.as_ref()?.seq;
+                let ended = shelf.iter().filter_map(|(place, kept)| {
+                    let seq = kept.seq()?;
                     let claim = Claim { shard, id: place.0, attempt: place.1 };
-                    Some((claim, key(claim, voucher.side, seq)))
+                    Some((claim, key(claim, kept.side(), seq)))
                 });
                 ended.collect()
             };
@@ -291,6 +441,7 @@ impl Vouchers {
         let forgotten = if found.is_empty() { 0 } else { self.forget_found(&found).await? };
         self.metrics.voucher_count.set((), self.len());
         self.metrics.voucher_bytes.set((), self.bytes.load(Ordering::Relaxed));
+        self.metrics.voucher_spilled_bytes.set((), self.overflow.as_ref().map_or(0, Overflow::bytes));
         Ok(forgotten)
     }
 
@@ -345,8 +496,19 @@ impl Vouchers {
         if epoch.cause == EpochCause::First {
             return Ok((restored, again));
         }
-        let vouchers: Vec<Voucher> = self.shelf(shard).values().cloned().collect();
-        for batch in vouchers.chunks(BATCH_MAX / 2) {
+        let all: Vec<(Place, Kept)> =
+            self.shelf(shard).iter().map(|(place, kept)| (*place, kept.clone())).collect();
+        let mut all = all.into_iter();
+        loop {
+            // No more of what is on disk than these is in memory at once.
+            let some = all.by_ref().take(BATCH_MAX / 2);
+            let (count, batch) = some.fold((0, Vec::new()), |(count, mut batch), (place, kept)| {
+                batch.extend(self.whole(shard, place, kept));
+                (count + 1, batch)
+            });
+            if count == 0 {
+                break;
+            }
             // Two keys each: a late end needs to know of the first one too.
             let keys: Vec<EntryKey> = batch
                 .iter()
@@ -412,9 +574,11 @@ impl Vouchers {
     /// The book has an end again, which it had lost or the journal has.
     fn taken(&self, claim: Claim) {
         let mut shelf = self.shelf(claim.shard);
-        if let Some(end) = shelf.get_mut(&(claim.id, claim.attempt)).and_then(|voucher| voucher.end.as_mut())
-        {
-            end.taken = self.time.now();
+        let now = self.time.now();
+        match shelf.get_mut(&(claim.id, claim.attempt)) {
+            Some(Kept::Here(Voucher { end: Some(end), .. })) => end.taken = now,
+            Some(Kept::There(Spilled { end: Some(end), .. })) => end.taken = now,
+            _ => {}
         }
     }
 
@@ -536,7 +700,7 @@ fn size(voucher: &Voucher) -> u64 {
         + limits * size_of::<Limit>();
     // The posting of a call of a local book has all of it once more.
     let is_local = voucher.end.as_ref().is_some_and(|end| matches!(*end.posting, Posting::Restore(_)));
-    let bytes = size_of::<(Place, Voucher)>() + ENDED + call * if is_local { 2 } else { 1 };
+    let bytes = size_of::<(Place, Kept)>() + ENDED + call * if is_local { 2 } else { 1 };
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 

@@ -141,7 +141,8 @@ metrics! {
     // what a lost book is rebuilt from
     Gauges voucher_count() "Calls whose bookings the gateway can restore, because the journal has not all of them yet";
     Gauges voucher_bytes() "Memory for them, about";
-    Counts voucher_unkept() "Calls that found no room there: a loss of the book would lose their holds";
+    Gauges voucher_spilled_bytes() "Bytes on disk of those that found no room in memory";
+    Counts voucher_unkept() "Calls that found no room there, nor on disk: a loss of the book would lose their holds";
     Counts voucher_restored() "Bookings restored after the book was lost";
 
     Gauges recovery_gateways() "Gateways that share the book and live, this one included";

@@ -330,6 +330,72 @@ async fn what_finds_no_room_is_counted_and_the_call_goes_on() {
     assert!(world.journal().await.len() > usize::try_from(kept(&world)).unwrap());
 }
 
+/// What finds no room in memory is on disk: it is restored, sent again and forgotten as if it were here.
+#[tokio::test(start_paused = true)]
+async fn what_finds_no_room_in_memory_is_remembered_on_disk() {
+    const CALLS: usize = 40;
+    let (fleet, dir) = (Arc::new(Places::default()), tempfile::tempdir().unwrap());
+    let vouchers = VoucherBounds { memory_max: 6_000, ..VoucherBounds::default() };
+    let settings = Settings { vouchers, ..Settings::default() };
+    let places = Arc::clone(&fleet) as Arc<dyn Fleet>;
+    let (world, _) = World::losable_in(limits(), settings, places, Some(dir.path())).await;
+    let files = || {
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().starts_with("vouchers-")).count()
+    };
+    let mut calls = Vec::new();
+    for _ in 0..CALLS {
+        calls.push(sent(&world).await);
+    }
+    assert_eq!((kept(&world), files()), (40, 1));
+    for (number, call) in calls.drain(CALLS / 2..).enumerate() {
+        call.ticket.end(&used(10 + number as u64, 5));
+    }
+    world.until("they have ended", async || world.journal().await.len() == CALLS / 2).await;
+    let told = restore(&world, &fleet, epoch(2, EpochCause::All, 0)).await;
+    assert_eq!(told, Restored { held: 20, ended: 20, failed: 0 });
+    let calls_told = restored(&world);
+    let is_held = |call: &&RestoreCall| matches!(call.state, RestoredState::Held { sent: true });
+    assert_eq!(calls_told.iter().filter(is_held).count(), CALLS / 2);
+    let mut posted: Vec<_> = calls_told.iter().filter(|call| !is_held(call)).map(ended).collect();
+    posted.sort_by_key(|(_, posted, ..)| posted.clone());
+    let want = (0..20).map(|number| (End::Settled, Some(vec![1, 15 + number]), 5, true));
+    assert_eq!(posted, want.collect::<Vec<_>>());
+    let place = |call: &RestoreCall| (call.asked.reserve.id, call.receipt.receipt.id);
+    assert!(calls_told.iter().map(place).all(|(asked, told)| asked == told));
+    assert!(calls_told.iter().all(|call| call.asked.reserve.legs.len() == call.receipt.receipt.legs.len()));
+    fleet.drain(&world).await;
+    let vouchers = world.admission.vouchers().unwrap();
+    assert_eq!((vouchers.ask().await, kept(&world)), (Ok(20), 20));
+    for call in calls.drain(..) {
+        call.ticket.end(&Outcome::never_sent());
+    }
+    world.until("nothing is remembered", async || kept(&world) == 0).await;
+    assert_eq!((files(), world.metrics.voucher_unkept.get(())), (0, 0));
+}
+
+/// Beyond both bounds it is told as it was without a folder.
+#[tokio::test(start_paused = true)]
+async fn what_finds_no_room_on_disk_either_is_counted() {
+    let (fleet, dir) = (Arc::new(Places::default()), tempfile::tempdir().unwrap());
+    let vouchers = VoucherBounds { memory_max: 6_000, ..VoucherBounds::default() };
+    let settings = Settings { vouchers, spool_max: 8_000, ..Settings::default() };
+    let (world, _) = World::losable_in(limits(), settings, fleet as Arc<dyn Fleet>, Some(dir.path())).await;
+    let mut calls = Vec::new();
+    while world.metrics.voucher_unkept.get(()) == 0 {
+        calls.push(sent(&world).await);
+        assert!(calls.len() < 100);
+    }
+    let remembered = kept(&world);
+    assert!(remembered > 4 && remembered < calls.len() as u64, "{remembered} of {}", calls.len());
+    for call in calls.drain(..) {
+        call.ticket.end(&used(10, 5));
+    }
+    // An end that finds no room is not remembered as a call under way.
+    assert!(world.journal().await.len() > usize::try_from(kept(&world)).unwrap());
+    assert!(world.metrics.voucher_unkept.get(()) > 1);
+}
+
 /// What local books admitted is lost with the tail like anything else, until the journal has it.
 #[tokio::test(start_paused = true)]
 async fn l08_what_a_local_book_admitted_is_restored_again_after_another_loss() {

@@ -136,6 +136,16 @@ impl World {
         settings: Settings,
         fleet: Arc<dyn Fleet>,
     ) -> (Self, Arc<LostShards>) {
+        Self::losable_in(limits, settings, fleet, None).await
+    }
+
+    /// With a folder for what finds no room in memory.
+    pub(crate) async fn losable_in(
+        limits: Vec<LimitDraft>,
+        settings: Settings,
+        fleet: Arc<dyn Fleet>,
+        dir: Option<&std::path::Path>,
+    ) -> (Self, Arc<LostShards>) {
         let clock = Arc::new(TestClock(AtomicU64::new(1_800_000_000_000_000)));
         let options = Options { background: false, ..Options::on(Arc::clone(&clock) as Arc<dyn Clock>) };
         let engine = Arc::new(Flaky::new(MemoryEngine::open(None, options).unwrap().engine));
@@ -144,7 +154,7 @@ impl World {
         let book = Losable { engine: recovery, fleet, lost: Arc::clone(&lost) };
         let snapshot = Arc::new(snapshot(limits, Model::default()));
         let admission =
-            Admission::open_losable(book, snapshot, Arc::clone(&metrics), settings, None).await.unwrap();
+            Admission::open_losable(book, snapshot, Arc::clone(&metrics), settings, dir).await.unwrap();
         let stop = tokio::sync::watch::Sender::new(false);
         let (running, stopped) = (Arc::clone(&admission), stop.subscribe());
         let running = tokio::spawn(async move { running.run(stopped).await });

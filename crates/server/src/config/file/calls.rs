@@ -23,9 +23,10 @@ pub struct Calls {
     pub settle_within: Span,
     /// Outcomes of calls that wait in memory to be settled; more go into the spool file.
     pub settle_queue_max: u32,
-    /// Largest spool file; full, it closes the door to all calls until some of it is settled.
+    /// Largest spool file; full, it closes the door to all calls until some of it is settled. As much again is for what finds
+    /// no room in `vouchers_max`.
     pub spool_max: Size,
-    /// With a shared book: memory for what its store may lose, until the journal has it.
+    /// With a shared book: memory for what its store may lose, until the journal has it; more goes to disk.
     pub vouchers_max: Size,
     /// With a shared book: longest a call waits while its part of a lost store is made whole. Then, and at once when one has
     /// waited so in vain, it is treated as when the book is away (`when_away`).

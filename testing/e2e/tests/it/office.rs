@@ -13,6 +13,8 @@ use tollbook_e2e::http::{Connection, LIMIT};
 use tollbook_mock_upstream::{Generate, MockUpstream};
 use tollbook_redis_world::{Plan, Server};
 
+/// Longest time until a change is in force everywhere while Redis is away.
+const WITHOUT_REDIS: Duration = Duration::from_secs(5);
 /// Clients of a tenant that nobody touches.
 const BYSTANDERS: usize = 8;
 /// Streams under way while their own tenant is changed.
@@ -21,8 +23,9 @@ const REPEATS_VARIABLE: &str = "TOLLBOOK_OFFICE_REPEATS";
 
 struct World {
     gateways: Vec<Gateway>,
+    config: Config,
+    redis: Server,
     _mock: MockUpstream,
-    _redis: Server,
     _shared: TempDir,
 }
 
@@ -38,7 +41,7 @@ impl World {
             .set("/journal", json!(shared.path().join("journal.sqlite")))
             .set("/engine", json!({"redis": {"url": redis.url(), "deadline": "5s", "fleet_size": 2}}));
         let gateways = (0..2).map(|_| Gateway::start(&config)).collect();
-        Self { gateways, _mock: mock, _redis: redis, _shared: shared }
+        Self { gateways, config, redis, _mock: mock, _shared: shared }
     }
 
     /// An operator's change at one of the gateways; what is not expected stops the test.
@@ -174,4 +177,32 @@ fn changes(world: &World, id: &str) -> Vec<(&'static str, Duration)> {
     };
     told.push(("tenant deleted", world.changed("tenant deleted", &secret, delete, 401)));
     told
+}
+
+/// Redis has the tenant and stands still while the key is disabled: both gateways obey all the same, and when it is back it
+/// serves what it had to nobody, also not to a gateway that starts then.
+#[test]
+fn a_change_is_in_force_while_redis_is_away_and_stays_so_when_it_is_back() {
+    let world = World::start();
+    let (secret, calm) = (world.tenant("acme"), world.tenant("calm"));
+    world.obeyed("made", &secret, 200);
+    world.obeyed("made", &calm, 200);
+    assert!(!world.redis.ask(&["KEYS", "*cfg*acme*"]).items().is_empty(), "it has the tenant");
+
+    world.redis.freeze();
+    world.order(0, "PATCH", "/tenants/acme/projects/p/keys/acme-k", &json!({"disabled": true}));
+    let took = world.obeyed("disabled", &secret, 401);
+    eprintln!("obeyed by both gateways without Redis: {took:?}");
+    assert!(took < WITHOUT_REDIS);
+    world.redis.thaw();
+
+    let later = Gateway::start(&world.config);
+    let body =
+        json!({"model": CHAT_MODEL, "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]});
+    let asked = |secret: &str| later.post("/v1/chat/completions", secret, &body).unwrap().status;
+    assert_eq!(asked(&secret), 401);
+    let calls = wait_for(LIMIT, || (asked(&calm) == 200).then_some(()));
+    assert!(calls.is_some(), "the book is back");
+    world.order(0, "PATCH", "/tenants/acme/projects/p/keys/acme-k", &json!({"disabled": false}));
+    world.obeyed("enabled", &secret, 200);
 }

@@ -3,6 +3,8 @@
 //! Invariants: every acknowledged reserve has a voucher until the call gave everything back, or the journal's store has its
 //! entry; what makes a call end is kept with it. A call of a local book has one from the moment when the book takes its end.
 //! Restoring may be repeated: a book takes each (id, attempt) once.
+//! An entry counts as summed only up to the watermark of the sums: what a drain wrote later is posted again by its voucher, also
+//! where this gateway never heard that the call's end was taken.
 //! Until a shard's vouchers are restored for its newest epoch, no end of a call of that shard is sent: the book would not
 //! know the call yet. What a book of an older epoch acknowledged counts for nothing: an end is sent again, a call admitted
 //! so is restored after the others.
@@ -25,9 +27,11 @@ use tollbook_engine::{
     RestoredState, SEQ_END, SEQ_LATE, Shard,
 };
 use tollbook_ledger::{
-    Attempt, End, Leg, LegReceipt, Limit, Measure, Met, Micros, ReleaseWhy, ReservationId,
+    Attempt, End, Leg, LegReceipt, Limit, Measure, Met, Micros, ReleaseWhy, ReservationId, Shape,
 };
-use tollbook_store::{BATCH_MAX, EntryKey, EpochCause, Fleet, Restored, ShardEpoch, Side, StoreError};
+use tollbook_store::{
+    BATCH_MAX, Entry, EntryKey, EpochCause, Fleet, Origin, Restored, ShardEpoch, Side, StoreError,
+};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::log::Every;
 
@@ -521,7 +525,7 @@ impl Vouchers {
             let mut calls = Vec::with_capacity(batch.len());
             for (voucher, places) in batch.iter().zip(places.chunks(2)) {
                 let places = (places.first().copied().flatten(), places.last().copied().flatten());
-                match self.told(voucher, epoch, places, sent) {
+                match self.told(voucher, epoch, places, sent).await? {
                     Told::Restore(state) => calls.push((voucher.clone(), self.call(voucher, state))),
                     Told::Nothing => {}
                     Told::Again => again.extend(self.again(voucher)),
@@ -542,13 +546,14 @@ impl Vouchers {
     ) -> Result<(), VoucherError> {
         let mut answers = stream::iter(calls)
             .map(|(voucher, call)| async move {
-                (voucher, verb::within(DEADLINE, self.engine.restore(&call)).await)
+                let is_held = matches!(call.state, RestoredState::Held { .. });
+                (voucher, is_held, verb::within(DEADLINE, self.engine.restore(&call)).await)
             })
             .buffer_unordered(AT_ONCE);
-        while let Some((voucher, answer)) = answers.next().await {
+        while let Some((voucher, is_held, answer)) = answers.next().await {
             let claim = voucher.receipt.claim();
             let count = match answer {
-                Ok(_) if voucher.end.is_none() => &mut restored.held,
+                Ok(_) if is_held => &mut restored.held,
                 Ok(_) => {
                     // After a lost tail it may have had it since before, and forgets it no later.
                     if cause == EpochCause::All {
@@ -592,28 +597,102 @@ impl Vouchers {
     }
 
     /// What the book is told of a call; `places` of the entries of its end and of its voucher's, where the store has them.
-    fn told(
+    async fn told(
         &self,
         voucher: &Voucher,
         epoch: &ShardEpoch,
         (first, own): (Option<i64>, Option<i64>),
         sent: &AHashSet<Claim>,
-    ) -> Told {
+    ) -> Result<Told, StoreError> {
+        let claim = voucher.receipt.claim();
         let Some(end) = &voucher.end else {
-            // It has expired: what comes of it is late, and the journal keeps it apart.
-            let claim = voucher.receipt.claim();
-            let held = RestoredState::Held { sent: sent.contains(&claim) };
-            return if first.is_some() { Told::Nothing } else { Told::Restore(held) };
+            return match first {
+                Some(place) => self.told_unheard(voucher, epoch, place).await,
+                None => Ok(Told::Restore(RestoredState::Held { sent: sent.contains(&claim) })),
+            };
         };
         // A lost tail is seconds long: the book has it, and may have forgotten by now that it ended.
         let now = self.time.now();
         if epoch.cause == EpochCause::Tail && now.saturating_sub(end.taken) > RESTORED_ONCE {
-            return Told::Nothing;
+            return Ok(Told::Nothing);
         }
-        // A correction whose first entry is in the sums already: what it adds alone is missing in them.
-        if end.seq == SEQ_LATE && first.is_some() {
-            return if own.is_some() { Told::Nothing } else { Told::Again };
+        if let (SEQ_LATE, Some(first)) = (end.seq, first) {
+            return self.told_late(voucher, epoch, (first, own)).await;
         }
+        Ok(self.told_ended(voucher, end, epoch, own))
+    }
+
+    /// Of a call whose end this gateway does not know and the journal does: a book took it that is gone, and its answer
+    /// never came, or counts for nothing. The end is sent again once the vouchers are restored.
+    async fn told_unheard(
+        &self,
+        voucher: &Voucher,
+        epoch: &ShardEpoch,
+        place: i64,
+    ) -> Result<Told, StoreError> {
+        let entry = self.fleet.entry(key(voucher.receipt.claim(), voucher.side, SEQ_END)).await?;
+        let (how, at) = match entry {
+            Some(Entry { origin: Origin::Settled, ended_at, .. }) => (End::Settled, ended_at),
+            Some(Entry { origin: Origin::Released, ended_at, .. }) => (End::Released, ended_at),
+            // It has expired: what comes of it is late, and the journal keeps it apart.
+            _ => return Ok(Told::Nothing),
+        };
+        let age = self.time.now().saturating_sub(at);
+        if place <= epoch.watermark {
+            // The book only remembers that it has ended, so that its end is no unknown one.
+            return Ok(Told::Restore(RestoredState::Ended {
+                how,
+                posted: None,
+                landed: 0,
+                age,
+                entry: None,
+            }));
+        }
+        if epoch.cause == EpochCause::Tail && age > RESTORED_ONCE {
+            return Ok(Told::Nothing);
+        }
+        // A drain that read it before the loss wrote it after the sums: its end posts what they lack, and its entry is known.
+        Ok(Told::Restore(RestoredState::Held { sent: true }))
+    }
+
+    /// Of a correction whose first entry the journal has.
+    async fn told_late(
+        &self,
+        voucher: &Voucher,
+        epoch: &ShardEpoch,
+        (first, own): (i64, Option<i64>),
+    ) -> Result<Told, StoreError> {
+        let (is_later, is_all) = (|place| place > epoch.watermark, epoch.cause == EpochCause::All);
+        match own {
+            Some(place) if !is_later(place) => return Ok(Told::Nothing),
+            Some(_) if is_all => {}
+            // What it adds alone is missing.
+            _ => return Ok(Told::Again),
+        }
+        // Written after the sums like any other end: what they lack is what these entries posted.
+        let claim = voucher.receipt.claim();
+        let mut lacks = vec![0_i64; voucher.receipt.receipt.legs.len()];
+        for seq in [(SEQ_END, is_later(first)), (SEQ_LATE, true)] {
+            let (seq, true) = seq else { continue };
+            let entry = self.fleet.entry(key(claim, voucher.side, seq)).await?;
+            for posted in entry.iter().flat_map(|entry| &entry.posted) {
+                let legs = voucher.asked.reserve.legs.iter().zip(&voucher.receipt.receipt.legs);
+                for ((leg, told), lack) in legs.zip(&mut lacks) {
+                    let names = (told.account, told.place) == (posted.account, posted.period);
+                    if names && leg.shape == Shape::Quota {
+                        *lack = lack.saturating_add(posted.amount);
+                    }
+                }
+            }
+        }
+        let posted = Some(lacks.into_iter().map(|lack| u64::try_from(lack).unwrap_or(0)).collect());
+        let at = voucher.end.as_ref().map_or(0, |end| end.at);
+        let age = self.time.now().saturating_sub(at);
+        Ok(Told::Restore(RestoredState::Ended { how: End::Corrected, posted, landed: 0, age, entry: None }))
+    }
+
+    /// Of an end that was acknowledged; `own` is the place of its entry.
+    fn told_ended(&self, voucher: &Voucher, end: &Ended, epoch: &ShardEpoch, own: Option<i64>) -> Told {
         let (how, posted, landed, entry) = match &*end.posting {
             Posting::Settle(call) => {
                 (End::Settled, Some(call.actual.clone()), call.landed, Some(&call.entry))
@@ -626,7 +705,7 @@ impl Vouchers {
                 RestoredState::Held { .. } => return Told::Nothing,
             },
         };
-        let age = now.saturating_sub(end.at);
+        let age = self.time.now().saturating_sub(end.at);
         if own.is_some_and(|place| place <= epoch.watermark) {
             return Told::Restore(RestoredState::Ended { how, posted: None, landed, age, entry: None });
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollbook_ledger::Micros;
 use tollbook_store::{
-    Answer, BATCH_MAX, EntryKey, EpochCause, FORGOTTEN_AFTER, Fleet, GatewayId, LEASE, LIVE_WITHIN, Restored,
-    Restorer, ShardEpoch, ShardSums, Stage, StoreError, StoreErrorKind,
+    Answer, BATCH_MAX, Entry, EntryKey, EpochCause, FORGOTTEN_AFTER, Fleet, GatewayId, Journal as _, LEASE,
+    LIVE_WITHIN, Restored, Restorer, ShardEpoch, ShardSums, Stage, StoreError, StoreErrorKind,
 };
 
 use crate::db::{Ask, Row, ask};
@@ -181,6 +181,13 @@ impl Fleet for SqlStore {
                 let rows = self.pools.rows(places_of(keys.iter().copied())?).await?;
                 places(&rows, keys.len()).map_err(not_applied)
             })
+        })
+    }
+
+    fn entry(&self, key: EntryKey) -> Answer<'_, Option<Entry>> {
+        Box::pin(async move {
+            let entries = self.by_reservation(key.reservation).await?;
+            Ok(entries.into_iter().find(|entry| entry.key() == key))
         })
     }
 }

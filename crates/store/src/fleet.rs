@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tollbook_ledger::Micros;
 
-use crate::{Answer, EntryKey, PostedSum};
+use crate::{Answer, Entry, EntryKey, PostedSum};
 
 /// Names a gateway from its start to its end.
 pub type GatewayId = u64;
@@ -135,4 +135,6 @@ pub trait Fleet: Send + Sync + 'static {
     /// Where entries stand among all, in the order of insertion; `None` for one that is not there. At most
     /// [`crate::BATCH_MAX`] keys.
     fn entry_places<'a>(&'a self, keys: &'a [EntryKey]) -> Answer<'a, Vec<Option<i64>>>;
+    /// The entry of a key; `None` if there is none.
+    fn entry(&self, key: EntryKey) -> Answer<'_, Option<Entry>>;
 }

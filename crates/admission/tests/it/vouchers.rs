@@ -9,12 +9,12 @@ use std::time::Duration;
 use tollbook_admission::{Admitted, Outcome, Readiness, Refused, Settings, VoucherBounds, shard};
 use tollbook_engine::ledger::End;
 use tollbook_engine::{
-    Engine, ExpireCall, Loss, LostShards, RESTORED_ONCE, RestoreCall, RestoredState, SEQ_END,
+    Engine, ExpireCall, Loss, LostShards, RESTORED_ONCE, RestoreCall, RestoredState, Source,
 };
-use tollbook_policy::{LimitDraft, Measure, WhenAway};
+use tollbook_policy::{LimitDraft, Measure, OnExpiry, WhenAway};
 use tollbook_store::{
-    Answer, EntryKey, EpochCause, Fleet, GatewayId, Restored, Restorer, ShardEpoch, ShardSums, Side, Stage,
-    StoreError, StoreErrorKind,
+    Answer, Entry, EntryBody, EntryKey, EpochCause, Fleet, GatewayId, Origin, Restored, Restorer, ShardEpoch,
+    ShardSums, Side, Stage, StoreError, StoreErrorKind,
 };
 
 use crate::away::leave;
@@ -25,7 +25,7 @@ use crate::world::{World, daily, pool_daily};
 /// Where the journal's store has entries.
 #[derive(Default)]
 struct Places {
-    entries: Mutex<BTreeMap<EntryKey, i64>>,
+    entries: Mutex<BTreeMap<EntryKey, (i64, Entry)>>,
     epoch: Mutex<Option<ShardEpoch>>,
     away: Mutex<bool>,
 }
@@ -80,8 +80,12 @@ impl Fleet for Places {
             return no();
         }
         let entries = self.entries.lock().unwrap();
-        let places = keys.iter().map(|key| entries.get(key).copied()).collect();
+        let places = keys.iter().map(|key| entries.get(key).map(|(place, _)| *place)).collect();
         Box::pin(ready(Ok(places)))
+    }
+    fn entry(&self, key: EntryKey) -> Answer<'_, Option<Entry>> {
+        let entry = self.entries.lock().unwrap().get(&key).map(|(_, entry)| entry.clone());
+        Box::pin(ready(Ok(entry)))
     }
 }
 
@@ -89,11 +93,26 @@ impl Places {
     /// The store takes every entry that the book has.
     async fn drain(&self, world: &World) {
         for record in world.journal().await {
-            let (reservation, attempt, seq) = (record.id, record.attempt, record.seq);
+            let entry = Entry {
+                reservation: record.id,
+                attempt: record.attempt,
+                seq: record.seq,
+                origin: match record.source {
+                    Source::Settled => Origin::Settled,
+                    Source::Released => Origin::Released,
+                    Source::Expired => Origin::Expired,
+                    Source::Late => Origin::Late,
+                    other => panic!("{other:?}"),
+                },
+                admitted_at: record.admitted,
+                ended_at: record.ended,
+                requests: 1,
+                posted: record.posted.clone(),
+                body: EntryBody { side: Side::Tenant, ..EntryBody::default() },
+            };
             let mut entries = self.entries.lock().unwrap();
             let place = i64::try_from(entries.len()).unwrap() + 1;
-            let key = EntryKey { reservation, side: Side::Tenant, attempt, seq, unbooked: false };
-            entries.entry(key).or_insert(place);
+            entries.entry(entry.key()).or_insert((place, entry));
         }
     }
 }
@@ -120,6 +139,16 @@ async fn sent(world: &World) -> Admitted {
 async fn restore(world: &World, fleet: &Places, row: ShardEpoch) -> Restored {
     *fleet.epoch.lock().unwrap() = Some(row);
     world.admission.restore(&row).await.unwrap()
+}
+
+/// The one call under way is swept, long after its time.
+async fn expire(world: &World) {
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    world.clock.0.fetch_add(3_600_000_000, Ordering::SeqCst);
+    let due = world.engine.due(shard("acme"), 10).await.unwrap().value;
+    let due: Vec<_> = due.into_iter().map(|d| ExpireCall { claim: d.claim, subjects: d.subjects }).collect();
+    assert_eq!(due.len(), 1);
+    world.engine.expire(&due).await.unwrap();
 }
 
 fn kept(world: &World) -> u64 {
@@ -216,15 +245,13 @@ async fn a_lost_book_hears_of_calls_under_way_and_of_those_that_have_ended() {
 async fn l08_what_has_expired_is_not_held_again() {
     let (world, _, fleet) = start(limits()).await;
     let live = sent(&world).await;
-    let first = {
-        world.admission.restore(&epoch(2, EpochCause::All, 0)).await.unwrap();
-        restored(&world).remove(0)
-    };
-    let id = first.receipt.receipt.id;
-    let key = EntryKey { reservation: id, side: Side::Tenant, attempt: 0, seq: SEQ_END, unbooked: false };
-    fleet.entries.lock().unwrap().insert(key, 9);
-    let told = world.admission.restore(&epoch(3, EpochCause::All, 9)).await.unwrap();
-    assert_eq!(told, Restored::default());
+    assert_eq!(world.admission.restore(&epoch(2, EpochCause::All, 0)).await.unwrap().held, 1);
+    expire(&world).await;
+    fleet.drain(&world).await;
+    for watermark in [1, 0] {
+        let told = world.admission.restore(&epoch(3, EpochCause::All, watermark)).await.unwrap();
+        assert_eq!(told, Restored::default());
+    }
     drop(live);
 }
 
@@ -481,12 +508,7 @@ async fn l08_an_end_that_cannot_be_restored_is_settled_once_more() {
     let settles = || world.engine.settles.load(Ordering::SeqCst);
     // Its hold has expired, and the journal has the entry of that alone.
     let late = sent(&world).await;
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    world.clock.0.fetch_add(3_600_000_000, Ordering::SeqCst);
-    let due = world.engine.due(shard("acme"), 10).await.unwrap().value;
-    let due: Vec<_> = due.into_iter().map(|d| ExpireCall { claim: d.claim, subjects: d.subjects }).collect();
-    assert_eq!(due.len(), 1);
-    world.engine.expire(&due).await.unwrap();
+    expire(&world).await;
     fleet.drain(&world).await;
     late.ticket.end(&used(10, 5));
     assert_eq!((settles(), world.journal().await.len()), (1, 2));
@@ -524,6 +546,76 @@ async fn l08_an_end_that_a_lost_book_acknowledged_is_sent_again() {
     restored(&world);
     assert_eq!(restore(&world, &fleet, epoch(3, EpochCause::All, 0)).await.ended, 1);
     assert_eq!(ended(&restored(&world)[0]), (End::Settled, Some(vec![1, 15]), 5, true));
+}
+
+/// The book that is gone took an end and said so too late, and a drain wrote its entry: up to the watermark the sums have
+/// it, after it nobody posts it but the call itself.
+#[tokio::test(start_paused = true)]
+async fn l08_an_end_nobody_heard_of_is_posted_unless_the_sums_have_it() {
+    let settles = |world: &World| world.engine.settles.load(Ordering::SeqCst);
+    for (cause, watermark, in_sums) in [
+        (EpochCause::All, 0, false),
+        (EpochCause::All, 1, true),
+        (EpochCause::Tail, 0, false),
+        (EpochCause::Tail, 1, true),
+    ] {
+        let (world, _, fleet) = start(limits()).await;
+        let call = sent(&world).await;
+        world.engine.set(Mood::Slow);
+        call.ticket.end(&used(10, 5));
+        world.engine.set(Mood::Well);
+        fleet.drain(&world).await;
+        let told = restore(&world, &fleet, epoch(2, cause, watermark)).await;
+        let state = restored(&world).remove(0).state;
+        if in_sums {
+            assert_eq!(told, Restored { ended: 1, ..Restored::default() }, "{cause:?}");
+            assert!(matches!(
+                state,
+                RestoredState::Ended { how: End::Settled, posted: None, entry: None, .. }
+            ));
+        } else {
+            assert_eq!(told, Restored { held: 1, ..Restored::default() }, "{cause:?}");
+            assert!(matches!(state, RestoredState::Held { sent: true }));
+        }
+        assert_eq!(settles(&world), 1);
+        world.until("it is settled again", async || settles(&world) == 2).await;
+        assert_eq!((world.admission.vouchers().unwrap().ask().await, kept(&world)), (Ok(1), 0));
+    }
+}
+
+/// The same of a call that failed, and of a tail that was lost long after: the book has it.
+#[tokio::test(start_paused = true)]
+async fn l08_an_end_nobody_heard_of_is_not_brought_back_by_an_old_tail() {
+    let (world, _, fleet) = start(limits()).await;
+    let call = sent(&world).await;
+    world.engine.set(Mood::Breaks);
+    call.ticket.end(&Outcome::upstream_error());
+    fleet.drain(&world).await;
+    assert_eq!(restore(&world, &fleet, epoch(2, EpochCause::Tail, 0)).await.held, 1);
+    restored(&world);
+    tokio::time::sleep(Duration::from_micros(RESTORED_ONCE + 1)).await;
+    let told = restore(&world, &fleet, epoch(3, EpochCause::Tail, 0)).await;
+    assert_eq!(told, Restored::default());
+    restore(&world, &fleet, epoch(4, EpochCause::All, 1)).await;
+    let state = restored(&world).remove(0).state;
+    assert!(matches!(state, RestoredState::Ended { how: End::Released, posted: None, entry: None, .. }));
+}
+
+/// A correction that was written after the sums is in them no more than any other end.
+#[tokio::test(start_paused = true)]
+async fn l08_a_correction_that_came_after_the_sums_is_restored() {
+    let released = |limit| LimitDraft { on_expiry: Some(OnExpiry::Release), ..limit };
+    let limits = [daily(Measure::Requests, 1_000), daily(Measure::Tokens, 1_000_000)];
+    let (world, _, fleet) = start(limits.map(released).to_vec()).await;
+    let late = sent(&world).await;
+    expire(&world).await;
+    late.ticket.end(&used(10, 5));
+    fleet.drain(&world).await;
+    for (number, watermark, posted) in [(2, 0, vec![1, 15]), (3, 1, vec![0, 15])] {
+        restore(&world, &fleet, epoch(number, EpochCause::All, watermark)).await;
+        assert_eq!(ended(&restored(&world)[0]), (End::Corrected, Some(posted), 0, false));
+    }
+    assert_eq!(restore(&world, &fleet, epoch(4, EpochCause::All, 2)).await, Restored::default());
 }
 
 #[tokio::test(start_paused = true)]

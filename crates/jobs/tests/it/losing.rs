@@ -351,6 +351,9 @@ impl Fleet for Mortal {
     fn entry_places<'a>(&'a self, keys: &'a [EntryKey]) -> Answer<'a, Vec<Option<i64>>> {
         self.go(|sql| sql.entry_places(keys))
     }
+    fn entry(&self, key: EntryKey) -> Answer<'_, Option<Entry>> {
+        self.go(|sql| sql.entry(key))
+    }
 }
 
 /// The calls of a gateway that ended, as its vouchers tell.

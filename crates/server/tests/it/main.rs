@@ -12,6 +12,7 @@ mod config;
 mod counting;
 mod demo;
 mod domain;
+mod fleet;
 mod import;
 mod journal;
 mod office;

@@ -17,11 +17,13 @@ use crate::process::{OPERATOR, Tollbook, call, call_with, command, until};
 
 /// A provider in this process, and a folder for gateways that share a store.
 pub(crate) struct World {
-    _runtime: tokio::runtime::Runtime,
-    provider: Provider,
+    pub(crate) _runtime: tokio::runtime::Runtime,
+    pub(crate) provider: Provider,
     pub(crate) folder: tempfile::TempDir,
     /// Of a server's store, instead of the file.
-    store: Option<String>,
+    pub(crate) store: Option<String>,
+    /// Of a server's book, instead of each gateway's own.
+    pub(crate) book: Option<String>,
 }
 
 impl World {
@@ -29,11 +31,11 @@ impl World {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let provider = runtime.block_on(Provider::start(Duration::ZERO)).unwrap();
-        Self { _runtime: runtime, provider, folder: tempfile::tempdir().unwrap(), store: None }
+        Self { _runtime: runtime, provider, folder: tempfile::tempdir().unwrap(), store: None, book: None }
     }
 
     /// A gateway's file: models, no tenants, and a folder of its own.
-    fn file(&self, name: &str, models: &[&str]) -> String {
+    pub(crate) fn file(&self, name: &str, models: &[&str]) -> String {
         let root = self.folder.path().join(name);
         std::fs::create_dir_all(&root).unwrap();
         let mut text = format!(
@@ -48,6 +50,9 @@ impl World {
                 .to_string()),
             self.provider.addr
         );
+        if let Some(book) = &self.book {
+            text = format!("engine: {{ redis: {{ url: {book}, fleet_size: 2 }} }}\n{text}");
+        }
         for model in models {
             writeln!(text, "  - {{ name: {model}, upstream: u, output: {{ default: 50 }}, price: {{ input: 1, output: 2 }} }}")
                 .unwrap();

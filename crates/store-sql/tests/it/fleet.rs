@@ -224,6 +224,8 @@ async fn entries_are_found_by_key_with_the_place_they_were_inserted_at(world: Wo
     let many = vec![call(1).key(); tollbook_store::BATCH_MAX + 1];
     assert!(store.entry_places(&many).await.is_err());
     assert!(store.entry_places(&many[1..]).await.unwrap().iter().all(|place| *place == Some(1)));
+    assert_eq!(store.entry(high.key()).await.unwrap(), Some(high));
+    assert_eq!(store.entry(late).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -93,6 +93,9 @@ pub(crate) async fn open_to_read(server: &Server) -> Result<Pools, StoreError> {
 }
 
 fn options(server: &Server) -> Result<MySqlConnectOptions, StoreError> {
+    if let Some(problem) = server.unreadable() {
+        return Err(damaged(problem));
+    }
     let refused = || StoreError::not_applied(StoreErrorKind::Refused("the URL cannot be read"));
     Ok(server.options().ok_or_else(refused)?.statement_cache_capacity(STATEMENTS))
 }

@@ -3,6 +3,8 @@
 //! Invariant: a password is in no text that this makes, errors and `Debug` included.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -11,6 +13,13 @@ use sqlx::mysql::MySqlConnectOptions;
 const SCHEMES: [&str; 2] = ["mysql", "mariadb"];
 /// What a URL may say after `?`. The others that the driver knows would change what texts mean.
 const PARAMETERS: [&str; 5] = ["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"];
+
+/// What `ssl-mode` may be, and whether the server's certificate is checked. `VERIFY_CA` is none: the driver trusts public
+/// authorities beside the one that is given, so that anybody's certificate would do.
+const MODES: [(&str, bool); 4] =
+    [("DISABLED", false), ("PREFERRED", false), ("REQUIRED", false), ("VERIFY_IDENTITY", true)];
+/// Longest certificate or key that is read.
+const PEM_MAX: u64 = 1 << 20;
 
 /// Where a store is.
 #[derive(Clone, PartialEq, Eq)]
@@ -111,13 +120,17 @@ impl Server {
     fn parse(url: &str) -> Result<Self, PlaceError> {
         let refused = |what: &str| PlaceError(what.to_owned());
         let (before, parameters) = url.split_once('?').unwrap_or((url, ""));
-        let keys = parameters.split('&').filter(|one| !one.is_empty()).map(|one| one.split('=').next());
-        for key in keys.flatten() {
-            if !PARAMETERS.contains(&key) {
+        let given = pairs(parameters);
+        for (at, (key, _)) in given.iter().enumerate() {
+            if !PARAMETERS.contains(key) {
                 let known = PARAMETERS.join(", ");
                 return Err(PlaceError(format!("the URL says `{key}`; it may say {known}")));
             }
+            if given.iter().take(at).any(|(other, _)| other == key) {
+                return Err(PlaceError(format!("the URL says `{key}` twice")));
+            }
         }
+        check_tls(&given)?;
         let host = before.split_once("://").map_or("", |(_, rest)| rest);
         let host = host.rsplit_once('@').map_or(host, |(_, rest)| rest);
         if host.is_empty() || host.starts_with(['/', ':']) {
@@ -147,6 +160,24 @@ impl Server {
         rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
     }
 
+    /// What a person has to mend before anything is tried: the driver does not name a file that it cannot read.
+    pub(crate) fn unreadable(&self) -> Option<String> {
+        let (_, parameters) = self.url.split_once('?')?;
+        let files = pairs(parameters).into_iter().filter(|(key, path)| {
+            // One that is written in another way is left to the driver.
+            key.starts_with("ssl-") && *key != "ssl-mode" && !path.contains(['%', '+'])
+        });
+        files.into_iter().find_map(|(key, path)| {
+            let mut text = String::new();
+            let read = File::open(path).and_then(|file| file.take(PEM_MAX).read_to_string(&mut text));
+            match read {
+                Err(error) => Some(format!("{key}: {path}: {error}")),
+                Ok(_) if !text.contains("-----BEGIN ") => Some(format!("{key}: {path}: no PEM in it")),
+                Ok(_) => None,
+            }
+        })
+    }
+
     /// As the driver takes it; `None` cannot be, as the URL was read before.
     pub(crate) fn options(&self) -> Option<MySqlConnectOptions> {
         let options = MySqlConnectOptions::from_str(&self.url).ok()?;
@@ -154,6 +185,38 @@ impl Server {
             Some(password) => options.password(password),
             None => options,
         })
+    }
+}
+
+fn pairs(parameters: &str) -> Vec<(&str, &str)> {
+    let each = parameters.split('&').filter(|one| !one.is_empty());
+    each.map(|one| one.split_once('=').unwrap_or((one, ""))).collect()
+}
+
+/// Nothing that says how to be safe is without effect: the driver takes a certificate authority and checks nothing by it
+/// unless it is told to verify.
+fn check_tls(given: &[(&str, &str)]) -> Result<(), PlaceError> {
+    let find = |key: &str| given.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
+    let mode = find("ssl-mode").unwrap_or("PREFERRED");
+    let Some((mode, verifies)) = MODES.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(mode)) else {
+        let known = MODES.map(|(known, _)| known).join(", ");
+        let why = if mode.eq_ignore_ascii_case("VERIFY_CA") {
+            " (VERIFY_CA would take anybody's certificate of a public authority)"
+        } else {
+            ""
+        };
+        return Err(PlaceError(format!("ssl-mode is one of {known}{why}")));
+    };
+    if find("ssl-ca").is_some() && !verifies {
+        return Err(PlaceError(format!("ssl-ca checks nothing with ssl-mode={mode}; say VERIFY_IDENTITY")));
+    }
+    match (find("ssl-cert"), find("ssl-key")) {
+        (None, None) => Ok(()),
+        (Some(_), Some(_)) if verifies || mode == "REQUIRED" => Ok(()),
+        (Some(_), Some(_)) => {
+            Err(PlaceError(format!("ssl-cert says nothing with ssl-mode={mode}; say VERIFY_IDENTITY")))
+        }
+        _ => Err(PlaceError("ssl-cert and ssl-key belong together".to_owned())),
     }
 }
 
@@ -198,13 +261,30 @@ mod tests {
             ("mysql://tb@h", "no database"),
             ("mysql:///d", "no host"),
             ("mysql://tb@h/d?charset=latin1", "`charset`"),
-            ("mysql://tb@h/d?ssl-mode=PERHAPS", "cannot be read"),
+            (
+                "mysql://tb@h/d?ssl-mode=PERHAPS",
+                "ssl-mode is one of DISABLED, PREFERRED, REQUIRED, VERIFY_IDENTITY",
+            ),
+            ("mysql://tb@h/d?ssl-mode=VERIFY_CA&ssl-ca=/ca.pem", "anybody's certificate"),
+            ("mysql://tb@h/d?ssl-mode=VERIFY_IDENTITY&ssl-mode=DISABLED", "twice"),
+            ("mysql://tb@h/d?ssl-ca=/ca.pem", "checks nothing with ssl-mode=PREFERRED"),
+            ("mysql://tb@h/d?ssl-mode=required&ssl-ca=/ca.pem", "checks nothing with ssl-mode=REQUIRED"),
+            ("mysql://tb@h/d?ssl-cert=/c.pem&ssl-key=/k.pem", "says nothing with ssl-mode=PREFERRED"),
+            ("mysql://tb@h/d?ssl-mode=REQUIRED&ssl-cert=/c.pem", "belong together"),
+            ("mysql://tb@h/d?ssl%2Dmode=DISABLED", "`ssl%2Dmode`"),
             ("mysql://tb@h:x/d", "cannot be read"),
         ] {
             let error = wrong.parse::<Place>().unwrap_err().to_string();
             assert!(error.contains(why), "{wrong}: {error}");
         }
-        server("mysql://tb@h/d?ssl-mode=VERIFY_IDENTITY&ssl-ca=/etc/ca.pem");
+        for right in [
+            "mysql://tb@h/d?ssl-mode=VERIFY_IDENTITY&ssl-ca=/etc/ca.pem&ssl-cert=/c.pem&ssl-key=/k.pem",
+            "mysql://tb@h/d?ssl-mode=verify_identity",
+            "mysql://tb@h/d?ssl-mode=REQUIRED&ssl-cert=/c.pem&ssl-key=/k.pem",
+            "mysql://tb@h/d?ssl-mode=DISABLED",
+        ] {
+            server(right);
+        }
     }
 
     #[test]

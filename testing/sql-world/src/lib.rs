@@ -21,6 +21,7 @@ const PROGRAM: &str = "mariadbd";
 const SHARE: &str = "mariadb-share";
 const SHARE_OF_THE_MACHINE: &str = "/usr/share/mysql";
 const TABLES: [&str; 2] = ["mysql_system_tables.sql", "mysql_system_tables_data.sql"];
+const PEM_FILES: [&str; 3] = ["authority.pem", "certificate.pem", "key.pem"];
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
@@ -31,19 +32,44 @@ pub const PASSWORD: &str = "pw-t3st";
 /// The database that is there, empty.
 pub const DATABASE: &str = "store";
 
+/// What a server shows in TLS, and by whom it wants to be shown the same; PEM.
+#[derive(Clone, Copy, Debug)]
+pub struct Tls<'a> {
+    pub authority: &'a str,
+    pub certificate: &'a str,
+    pub key: &'a str,
+}
+
 /// A running server, or one that was killed and can be started again.
 #[derive(Debug)]
 pub struct Server {
     dir: TempDir,
     port: Port,
     child: Option<Child>,
+    is_secure: bool,
 }
 
 impl Server {
     /// Returns when it answers.
     pub fn start() -> Self {
-        let mut server = Self { dir: folder::new(), port: ports::free(), child: None };
+        Self::start_with(None)
+    }
+
+    /// One that lets nobody in without TLS.
+    pub fn start_secure(tls: &Tls<'_>) -> Self {
+        Self::start_with(Some(tls))
+    }
+
+    fn start_with(tls: Option<&Tls<'_>>) -> Self {
+        let mut server =
+            Self { dir: folder::new(), port: ports::free(), child: None, is_secure: tls.is_some() };
         server.fill();
+        if let Some(Tls { authority, certificate, key }) = tls {
+            for (name, text) in PEM_FILES.into_iter().zip([authority, certificate, key]) {
+                let path = server.dir.path().join(name);
+                fs::write(&path, text).unwrap_or_else(|error| fail(&format!("{}: {error}", path.display())));
+            }
+        }
         server.start_again();
         server
     }
@@ -72,6 +98,12 @@ impl Server {
         args.push("--bind-address=127.0.0.1".to_owned());
         args.push(format!("--socket={}", self.dir.path().join("socket").display()));
         args.push(format!("--pid-file={}", self.dir.path().join("pid").display()));
+        if self.is_secure {
+            args.push("--require-secure-transport=ON".to_owned());
+            for (option, name) in ["ssl-ca", "ssl-cert", "ssl-key"].into_iter().zip(PEM_FILES) {
+                args.push(format!("--{option}={}", self.dir.path().join(name).display()));
+            }
+        }
         let child = process::start(&program, &args, self.dir.path(), &self.log_file())
             .unwrap_or_else(|error| fail(&format!("cannot start {}: {error}", program.display())));
         self.child = Some(child);
@@ -157,7 +189,7 @@ impl Server {
         text.push_str("\nFLUSH PRIVILEGES;\n");
         for line in [
             format!("CREATE USER {USER}@'%' IDENTIFIED BY '{PASSWORD}';\n"),
-            format!("GRANT ALL ON *.* TO {USER}@'%';\nCREATE DATABASE {DATABASE};\n"),
+            format!("GRANT ALL ON *.* TO {USER}@'%' WITH GRANT OPTION;\nCREATE DATABASE {DATABASE};\n"),
         ] {
             text.push_str(&line);
         }

@@ -14,5 +14,6 @@ mod order;
 mod parts;
 mod server;
 mod sums;
+mod tls;
 mod together;
 mod upgrade;

@@ -238,6 +238,61 @@ async fn connections_that_were_closed_are_replaced() {
     assert_eq!(totals(&store, Side::Tenant).await[0].entries, 3);
 }
 
+/// Another program takes a row that the writer needs, then the writers' turn: the server ends the lighter of the two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b215_a_deadlock_is_tried_again_and_told_to_nobody() {
+    let world = World::server();
+    let store = world.open().await;
+    store.append(&[call(1)]).await.unwrap();
+    world.change("CREATE TABLE heavy (n INT)").await;
+    let (mut other, mut third) = (world.other().await, world.other().await);
+    let status = |name: &str| {
+        format!(
+            "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status \
+             WHERE variable_name = 'innodb_{name}'"
+        )
+    };
+    for round in 2..12_u128 {
+        other.say("START TRANSACTION; INSERT INTO heavy SELECT seq FROM seq_1_to_5000").await;
+        other.say("UPDATE posted SET amount = amount").await;
+        let writer = store.clone();
+        let append = tokio::spawn(async move { writer.append(&[call(round)]).await });
+        while third.numbers(&status("row_lock_current_waits")).await != [1] {}
+        // If this side were the one to be ended, it would stop the test.
+        other.say("UPDATE turn SET taken = taken + 1").await;
+        other.say("COMMIT").await;
+        assert_eq!(append.await.unwrap().unwrap().inserted, 1);
+    }
+    assert_eq!(third.numbers(&status("deadlocks")).await, [10]);
+    assert_eq!(totals(&store, Side::Tenant).await[0].entries, 11);
+    assert_eq!(store.posted_sum(call(1).posted[0].account, 100).await, Ok(11 * 15));
+}
+
+/// A server turned read-only under connections that were open: only new ones may write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b218_connections_to_a_server_that_became_read_only_are_given_up() {
+    let world = World::server();
+    let World::Server(server) = &world else { panic!("a file") };
+    world.change(&format!("CREATE USER plain@'%' IDENTIFIED BY '{PASSWORD}'")).await;
+    world.change("GRANT ALL ON store.* TO plain@'%'").await;
+    let url = server.url().replace("://tollbook:", "://plain:");
+    let store = SqlStore::open(url.parse::<Place>().unwrap()).await.unwrap();
+    store.append(&[call(1)]).await.unwrap();
+    // What a connection may do is decided when it begins.
+    world.change("SET GLOBAL read_only = 1; GRANT READ_ONLY ADMIN ON *.* TO plain@'%'").await;
+    assert_eq!(store.append(&[call(2)]).await.unwrap().inserted, 1);
+    assert_eq!(store.append(&[call(2)]).await.unwrap().repeated, 1);
+    assert_eq!(totals(&store, Side::Tenant).await[0].entries, 2);
+    // Where nobody may write, nothing is applied, and the drain keeps what it has.
+    world.change("REVOKE READ_ONLY ADMIN ON *.* FROM plain@'%'").await;
+    store.close().await;
+    let store = SqlStore::open(url.parse::<Place>().unwrap()).await.unwrap();
+    let error = store.append(&[call(3)]).await.unwrap_err();
+    assert!(error.is_transient() && error.applied == Applied::No, "{error}");
+    world.change("SET GLOBAL read_only = 0").await;
+    assert_eq!(store.append(&[call(3)]).await.unwrap().inserted, 1);
+}
+
 /// A caller that gives up in the middle leaves no turn behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_is_given_up_holds_up_nobody() {

@@ -7,8 +7,8 @@ use crate::calendar::{PeriodRule, RuleProblem};
 use crate::catalog::Catalog;
 use crate::limit::{
     Booking, CONSTANT_MAX, COST_CEILING_MAX, ChargeAt, EstimatorChoice, FACTOR_MAX, FACTOR_MIN, FACTOR_ONE,
-    Form, LIMIT_NAME_MAX, Limit, LimitDraft, Opening, ShapeDraft, Strictness, WEIGHTED_CEILING_MAX,
-    WINDOW_MAX_S, WINDOW_MIN_S, WhenAway, buckets, default_bucket_s,
+    Form, LIMIT_NAME_MAX, Limit, LimitDraft, Opening, Raise, RaiseDraft, ShapeDraft, Strictness,
+    WEIGHTED_CEILING_MAX, WINDOW_MAX_S, WINDOW_MIN_S, WhenAway, buckets, default_bucket_s,
 };
 use crate::meter::{MeterPair, counts_llm_tokens};
 use crate::problem::{List, ProblemKind};
@@ -27,6 +27,7 @@ pub(crate) fn limit(check: &mut Check, catalog: &Catalog, index: usize, draft: &
     one.combination();
     let form = one.form();
     let ceiling = one.ceiling();
+    let raise = one.raise();
     one.settings();
     let hold_factor = one.hold_factor();
     if !one.ok {
@@ -41,6 +42,7 @@ pub(crate) fn limit(check: &mut Check, catalog: &Catalog, index: usize, draft: &
         measure: draft.measure,
         form: form?,
         ceiling: ceiling?,
+        raise: raise?,
         strictness,
         hold: draft.hold.unwrap_or(if hard { Hold::Worst } else { Hold::Expected }),
         on_expiry: draft.on_expiry.unwrap_or(if hard { OnExpiry::Charge } else { OnExpiry::Release }),
@@ -138,11 +140,17 @@ fn no_forecast(draft: &LimitDraft) -> Option<&'static str> {
         (hard, "it is hard, and a hard limit holds the worst case"),
         (draft.hold == Some(Hold::Worst), "it holds the worst case"),
         (
-            draft.ceiling.is_some_and(|ceiling| ceiling > i128::from(FORECAST_CEILING_MAX)),
+            highest(draft).is_some_and(|ceiling| ceiling > i128::from(FORECAST_CEILING_MAX)),
             "its ceiling is above 9000000000",
         ),
     ];
     checks.into_iter().find(|(stands, _)| *stands).map(|(_, why)| why)
+}
+
+/// The ceiling with what is on top of it for a while.
+fn highest(draft: &LimitDraft) -> Option<i128> {
+    let by = draft.raise.map_or(0, |raise| raise.by);
+    draft.ceiling.map(|ceiling| ceiling.saturating_add(by))
 }
 
 fn shape_word(shape: &ShapeDraft) -> &'static str {
@@ -294,17 +302,34 @@ impl One<'_> {
     }
 
     fn ceiling(&mut self) -> Option<u64> {
+        let max = self.ceiling_max();
+        match self.draft.ceiling {
+            None => Some(0),
+            Some(ceiling) => self.whole("ceiling", ceiling, 0, max),
+        }
+    }
+
+    /// Outer `None`: a problem was told.
+    #[allow(clippy::option_option, reason = "there is none, or it is wrong")]
+    fn raise(&mut self) -> Option<Option<Raise>> {
+        let Some(RaiseDraft { by, until }) = self.draft.raise else { return Some(None) };
+        let Some(ceiling) = self.draft.ceiling else {
+            self.meaningless("raise", "a limit without a ceiling");
+            return None;
+        };
+        let room = i128::from(self.ceiling_max()).saturating_sub(ceiling.max(0));
+        let by = self.whole("raise", by, 1, u64::try_from(room).unwrap_or(0))?;
+        Some(Some(Raise { by, until }))
+    }
+
+    fn ceiling_max(&self) -> u64 {
         let weighted = matches!(self.draft.shape, ShapeDraft::Rate { weights: Some(weights), .. } if weights != Weights::Whole);
-        let max = if weighted {
+        if weighted {
             WEIGHTED_CEILING_MAX
         } else if self.draft.measure == Measure::Cost {
             COST_CEILING_MAX
         } else {
             AMOUNT_MAX
-        };
-        match self.draft.ceiling {
-            None => Some(0),
-            Some(ceiling) => self.whole("ceiling", ceiling, 0, max),
         }
     }
 

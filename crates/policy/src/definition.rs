@@ -6,7 +6,8 @@
 use crate::account::measure_word;
 use crate::calendar::{Anchor, DEFAULT_ZONE, PeriodRule};
 use crate::limit::{
-    EstimatorChoice, FACTOR_ONE, Form, Limit, Opening, PeriodKind, Strictness, WhenAway, default_bucket_s,
+    EstimatorChoice, FACTOR_ONE, Form, Limit, Opening, PeriodKind, Raise, Strictness, WhenAway,
+    default_bucket_s,
 };
 use crate::meter::{Meter, MeterPair};
 use crate::subject::{Scope, Subject};
@@ -34,6 +35,9 @@ impl Limit {
         text.line("measure", &[measure_word(self.measure)]);
         text.form(&self.form);
         text.line("ceiling", &[&self.ceiling.to_string()]);
+        if let Some(Raise { by, until }) = self.raise {
+            text.line("raise", &[&by.to_string(), &until.to_string()]);
+        }
         text.line("strictness", &[strictness_word(self.strictness)]);
         text.line("hold", &[hold_word(self.hold)]);
         text.line("on_expiry", &[on_expiry_word(self.on_expiry)]);
@@ -89,6 +93,7 @@ impl Limit {
             measure,
             form,
             ceiling: lines.number("ceiling")?,
+            raise: lines.raise()?,
             strictness,
             hold: match lines.word("hold")? {
                 "expected" => Hold::Expected,
@@ -377,6 +382,18 @@ impl<'a> Lines<'a> {
         let rule =
             PeriodRule::new(kind, zone.as_deref(), anchor).or_else(|_| PeriodRule::new(kind, None, None));
         rule.map(Form::Quota).map_err(|_| wrong())
+    }
+
+    fn raise(&self) -> Result<Option<Raise>, DefinitionError> {
+        if !self.has("raise") {
+            return Ok(None);
+        }
+        let number = |word: &&str| word.parse().ok();
+        match self.arguments("raise")? {
+            [by, until] => number(by).zip(number(until)).map(|(by, until)| Some(Raise { by, until })),
+            _ => None,
+        }
+        .ok_or(DefinitionError("raise"))
     }
 
     fn meter(&self) -> Result<MeterPair, DefinitionError> {

@@ -3,7 +3,7 @@
 use crate::account::measure_word;
 use crate::calendar::{Anchor, PeriodRule};
 use crate::catalog::Catalog;
-use crate::limit::{Form, PeriodKind, Strictness};
+use crate::limit::{Form, PeriodKind, Raise, Strictness};
 use crate::resolve::Binding;
 use tollbook_ledger::{AccountId, LimitId};
 
@@ -19,6 +19,7 @@ pub struct BoundLine {
     pub form: String,
     pub model: Option<String>,
     pub ceiling: u64,
+    pub raise: Option<Raise>,
     pub strictness: Strictness,
     pub account: AccountId,
     /// Only written: a shadow limit, or one that takes effect later.
@@ -44,6 +45,7 @@ impl Catalog {
                     form: rule.limit.form.with_booking(),
                     model: rule.limit.model.clone(),
                     ceiling: rule.limit.ceiling,
+                    raise: rule.limit.raise,
                     strictness: rule.limit.strictness,
                     account: bound.account,
                     shadow: limit.shadow,

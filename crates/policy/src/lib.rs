@@ -27,7 +27,7 @@ pub use explain::BoundLine;
 pub use history::{HistoryRow, OpeningNeeded, diff};
 pub use limit::{
     Booking, CONSTANT_MAX, COST_CEILING_MAX, ChargeAt, EstimatorChoice, FACTOR_MAX, FACTOR_MIN, FACTOR_ONE,
-    Form, LIMIT_NAME_MAX, Limit, LimitDraft, Opening, PeriodKind, ShapeDraft, Strictness,
+    Form, LIMIT_NAME_MAX, Limit, LimitDraft, Opening, PeriodKind, Raise, RaiseDraft, ShapeDraft, Strictness,
     WEIGHTED_CEILING_MAX, WINDOW_MAX_S, WINDOW_MIN_S, WhenAway,
 };
 pub use meter::{Meter, MeterPair, WEIGHT_MAX, WHOLE, counts_llm_tokens};

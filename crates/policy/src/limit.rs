@@ -85,6 +85,23 @@ pub enum EstimatorChoice {
     Constant(u64),
 }
 
+/// A raise as an operator writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RaiseDraft {
+    /// In the ceiling's unit.
+    pub by: i128,
+    /// UTC seconds.
+    pub until: u64,
+}
+
+/// What is on top of a ceiling until an instant (B227).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Raise {
+    pub by: u64,
+    /// UTC seconds; from then on the ceiling holds alone.
+    pub until: u64,
+}
+
 /// A limit as an operator writes it. Numbers are untrusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LimitDraft {
@@ -97,6 +114,8 @@ pub struct LimitDraft {
     pub shape: ShapeDraft,
     /// In the account's unit, nano-currency for cost; absent = no limit.
     pub ceiling: Option<i128>,
+    /// What is on top of the ceiling for a while.
+    pub raise: Option<RaiseDraft>,
     pub strictness: Option<Strictness>,
     pub hold: Option<Hold>,
     pub on_expiry: Option<OnExpiry>,
@@ -125,6 +144,7 @@ impl LimitDraft {
             measure,
             shape,
             ceiling: Some(ceiling),
+            raise: None,
             strictness: None,
             hold: None,
             on_expiry: None,
@@ -171,6 +191,7 @@ pub struct Limit {
     pub measure: Measure,
     pub form: Form,
     pub ceiling: u64,
+    pub raise: Option<Raise>,
     pub strictness: Strictness,
     pub hold: Hold,
     pub on_expiry: OnExpiry,
@@ -202,6 +223,14 @@ pub enum Form {
     },
     Quota(PeriodRule),
     Concurrency,
+}
+
+impl Limit {
+    /// The ceiling at an instant (UTC seconds).
+    pub fn ceiling_at(&self, now: u64) -> u64 {
+        let raise = self.raise.filter(|raise| now < raise.until);
+        raise.map_or(self.ceiling, |raise| self.ceiling.saturating_add(raise.by))
+    }
 }
 
 impl Form {

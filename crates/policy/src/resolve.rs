@@ -124,7 +124,8 @@ impl<'a> Gather<'a> {
             {
                 continue;
             }
-            for change in [rule.enforced_from, rule.until] {
+            let raised = rule.limit.raise.map_or(0, |raise| raise.until);
+            for change in [rule.enforced_from, rule.until, raised] {
                 if change > self.now {
                     self.valid_until = self.valid_until.min(change);
                 }
@@ -140,7 +141,7 @@ impl<'a> Gather<'a> {
         let mut dropped = 0;
         for (account, at, rule) in self.found {
             let enforced = !rule.limit.shadow && rule.enforced_from <= self.now;
-            let limit = ledger_limit(at, rule, enforced);
+            let limit = ledger_limit(at, rule, enforced, self.now);
             let legs = accounts.len();
             match accounts.iter_mut().find(|bound| bound.account == account) {
                 Some(bound) if bound.limits.len() < LIMITS_PER_LEG_MAX => bound.join(rule, limit),
@@ -156,11 +157,11 @@ impl<'a> Gather<'a> {
     }
 }
 
-fn ledger_limit(at: usize, rule: &Rule, enforced: bool) -> ledger::Limit {
+fn ledger_limit(at: usize, rule: &Rule, enforced: bool, now: u64) -> ledger::Limit {
     let limit = &rule.limit;
     ledger::Limit {
         id: LimitId(u32::try_from(at).unwrap_or(u32::MAX)),
-        ceiling: limit.ceiling,
+        ceiling: limit.ceiling_at(now),
         hard: limit.strictness == Strictness::Hard,
         shadow: !enforced,
         count_denied: limit.count_denied,

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use tollbook_admission::{Admission, Snapshot, shard};
 use tollbook_engine::{Balance, Shard};
 use tollbook_ledger::{AccountId, LimitId, Shape};
-use tollbook_policy::{Binding, CalendarId, Call, Catalog, Form, Key, Strictness, measure_word};
+use tollbook_policy::{Binding, CalendarId, Call, Catalog, Form, Key, Raise, Strictness, measure_word};
 
 /// Most accounts told at once.
 pub const ACCOUNTS_MAX: usize = 10_000;
@@ -194,7 +196,7 @@ fn told<'a>(
             model: limit.model.clone(),
             hard: limit.strictness == Strictness::Hard,
             shadow: *shadow,
-            ceiling: limit.ceiling,
+            ceiling: limit.ceiling_at(now),
             posted: standing.map_or(0, |standing| standing.posted),
             held: standing.map_or(0, |standing| standing.held),
             live_holds: balance.map_or(0, |balance| balance.live_holds),
@@ -203,4 +205,17 @@ fn told<'a>(
             denied,
         })
     })
+}
+
+/// Adds a raise to what operators are told of a limit.
+pub(crate) fn tell_raise(line: &mut Value, raise: Option<Raise>) {
+    if let (Some(fields), Some(Raise { by, until })) = (line.as_object_mut(), raise) {
+        fields.insert("raise".to_owned(), json!({ "by": by, "until": instant(until) }));
+    }
+}
+
+/// UTC seconds as text.
+pub(crate) fn instant(seconds: u64) -> String {
+    let instant = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    instant.map_or_else(|| seconds.to_string(), |instant| instant.to_string())
 }

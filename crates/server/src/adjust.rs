@@ -79,7 +79,7 @@ pub(crate) async fn post(
     let posted = balances.into_iter().flatten().next().map_or(0, |balance| balance.standing.posted);
     tracing::info!(tenant, limit = order.limit, delta, who, applied, "an operator adjusted a quota");
     let text = |amount: i64| if measure == Measure::Cost { nano_text(amount) } else { amount.to_string() };
-    let ceiling = i64::try_from(rule.limit.ceiling).unwrap_or(i64::MAX);
+    let ceiling = i64::try_from(rule.limit.ceiling_at(admission.now() / 1_000_000)).unwrap_or(i64::MAX);
     Ok(json!({
         "id": format!("{id:032x}"), "applied": applied, "limit": order.limit, "measure": measure_word(measure),
         "delta": text(delta), "posted": text(posted), "ceiling": text(ceiling),

@@ -122,11 +122,13 @@ fn account(catalog: &Catalog, names: &Names, row: &Balance) -> Value {
     let limits: Vec<Value> = limits
         .filter_map(|(id, shadow)| {
             let limit = &catalog.rule(*id)?.limit;
-            Some(json!({
+            let mut line = json!({
                 "limit": limit.name, "subject": limit.scope.to_string(), "model": limit.model,
                 "form": limit.form.with_booking(), "ceiling": limit.ceiling, "shadow": shadow,
                 "strictness": if limit.strictness == Strictness::Hard { "hard" } else { "soft" },
-            }))
+            });
+            accounts::tell_raise(&mut line, limit.raise);
+            Some(line)
         })
         .collect();
     let standing = &row.standing;

@@ -15,6 +15,7 @@ mod counting;
 mod explain;
 mod flaky;
 mod plans;
+mod raise;
 mod settling;
 mod streaming;
 mod vouchers;

@@ -6,9 +6,10 @@ use crate::world::{
 };
 use tollbook_ledger::{AMOUNT_MAX, Shape};
 use tollbook_policy::{
-    Anchor, Booking, CONSTANT_MAX, COST_CEILING_MAX, Catalog, ChargeAt, Draft, EstimatorChoice, FACTOR_MAX,
-    Form, Hold, KeyRefusal, LimitDraft, Measure, Meter, MeterPair, OnExpiry, Opening, PeriodKind, Scope,
-    Secret, ShapeDraft, Strictness, Subject, Tenant, WEIGHT_MAX, WEIGHTED_CEILING_MAX, Weights, WhenAway,
+    Anchor, Booking, CONSTANT_MAX, COST_CEILING_MAX, Call, Catalog, ChargeAt, Draft, EstimatorChoice,
+    FACTOR_MAX, Form, Hold, KeyRefusal, LimitDraft, Measure, Meter, MeterPair, OnExpiry, Opening, PeriodKind,
+    RaiseDraft, Scope, Secret, ShapeDraft, Strictness, Subject, Tenant, WEIGHT_MAX, WEIGHTED_CEILING_MAX,
+    Weights, WhenAway,
 };
 
 fn acme() -> Scope {
@@ -119,6 +120,33 @@ fn b223_b086_ceilings() {
     };
     with(vec![decay(i128::from(WEIGHTED_CEILING_MAX))]);
     says(decay(i128::from(WEIGHTED_CEILING_MAX) + 1), "limits[0].ceiling: must be from 0 to 9000000000");
+}
+
+/// The raise is on top until its second, not in it; whoever resolved before is told to look again then.
+#[test]
+fn b227_a_raise_ends_at_its_instant() {
+    let raised =
+        |by, until| LimitDraft { raise: Some(RaiseDraft { by, until }), ..daily(acme(), Measure::Cost, 2) };
+    let catalog = with(vec![raised(100, 1_000)]);
+    let key = catalog.key(&[1; 32]).unwrap();
+    let call = Call { key, service: None, user: None, model: "base" };
+    for (now, ceiling, valid_until) in [(0, 102, 1_000), (999, 102, 1_000), (1_000, 2, u64::MAX)] {
+        let binding = catalog.resolve(&call, now).unwrap();
+        assert_eq!(
+            (binding.accounts[0].limits[0].ceiling, binding.valid_until),
+            (ceiling, valid_until),
+            "{now}"
+        );
+    }
+    let max = i128::from(COST_CEILING_MAX);
+    with(vec![raised(max - 2, 1)]);
+    says(raised(max - 1, 1), "limits[0].raise: must be from 1 to 8999999999999998");
+    says(raised(0, 1), "limits[0].raise: must be from 1 to 8999999999999998");
+    says(raised(-1, 1), "limits[0].raise: must not be negative");
+    says(
+        LimitDraft { ceiling: None, ..raised(1, 1) },
+        "limits[0].raise: raise has no meaning for a limit without a ceiling",
+    );
 }
 
 /// What is wrong with a limit is told also where its ceiling is absent.

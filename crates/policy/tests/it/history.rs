@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use tollbook_policy::{
     Anchor, Call, Catalog, Draft, EstimatorChoice, HistoryRow, Hold, Limit, LimitDraft, Measure, MeterPair,
-    OnExpiry, Opening, OpeningNeeded, PeriodKind, Scope, ShapeDraft, Strictness, Subject, WhenAway, diff,
+    OnExpiry, Opening, OpeningNeeded, PeriodKind, RaiseDraft, Scope, ShapeDraft, Strictness, Subject,
+    WhenAway, diff,
 };
 use tollbook_policy::{LimitId, Weights};
 
@@ -381,6 +382,10 @@ fn stored_definitions_of_version_1_stay_readable() {
         ("limit 1\nmeasure tokens\nrate x", "rate"),
         ("limit 1\nmeasure tokens\nquota fortnight", "quota"),
         ("limit 1\nmeasure tokens\nrate 60\nstrictness hard\nname %zz", "name"),
+        (
+            "limit 1\nname x\nscope tenant a\nmeasure tokens\nrate 60\nceiling 1\nstrictness hard\nraise 5",
+            "raise",
+        ),
     ] {
         assert_eq!(Limit::from_text(wrong).unwrap_err().0, field, "{wrong}");
     }
@@ -414,10 +419,13 @@ proptest! {
         user in "[^\\p{Cc}]{1,20}",
         ceiling in 0i128..9_000_000_000,
         shadow: bool,
+        raise in prop::option::of((1i128..9_000_000_000, any::<u64>())),
         garbage in ".{0,60}",
     ) {
         let scope = Scope::One(Subject::User { tenant: "acme".to_owned(), user });
-        let limit = LimitDraft { name: Some(name), shadow, ..LimitDraft::new(scope, measure, shape, ceiling) };
+        let raise = raise.map(|(by, until)| RaiseDraft { by: by.min(9_000_000_000 - ceiling).max(1), until });
+        let limit = LimitDraft::new(scope, measure, shape, ceiling);
+        let limit = LimitDraft { name: Some(name), shadow, raise, ..limit };
         let catalog = Catalog::new(Draft { limits: vec![limit], ..draft() }).unwrap();
         let limit = &catalog.rules().next().unwrap().1.limit;
         prop_assert_eq!(&Limit::from_text(&limit.to_text()).unwrap(), limit);

@@ -11,6 +11,7 @@ use tollbook_policy::{BoundLine, Call, Catalog, Hold, Key, OnExpiry, Strictness,
 
 use super::args::Check;
 use super::{Console, Failure, environment};
+use crate::accounts;
 use crate::config::{self, LoadError, Problem};
 use crate::text::{grouped, money};
 
@@ -143,12 +144,14 @@ fn line_json(catalog: &Catalog, line: &BoundLine) -> Value {
         WhenAway::Local => "local",
         WhenAway::Closed => "closed",
     });
-    json!({
+    let mut told = json!({
         "limit": line.name, "scope": line.scope, "measure": line.measure, "shape": line.form, "model": line.model,
         "ceiling": line.ceiling, "unit": unit(line), "strictness": strictness(line), "hold": hold,
         "on_expiry": on_expiry, "when_away": when_away, "shadow": line.shadow,
         "account": format!("{:016x}:{:016x}", line.account.subject.0, line.account.name),
-    })
+    });
+    accounts::tell_raise(&mut told, line.raise);
+    told
 }
 
 fn unit(line: &BoundLine) -> &'static str {
@@ -197,8 +200,17 @@ fn print(bounds: &[Bound], colours: bool) -> String {
 }
 
 fn cells(line: &BoundLine) -> [String; COLUMNS] {
-    let ceiling = i128::from(line.ceiling);
-    let ceiling = if line.measure == "cost" { money(ceiling) } else { grouped(ceiling) };
+    let amount = |amount: u64| {
+        let amount = i128::from(amount);
+        if line.measure == "cost" { money(amount) } else { grouped(amount) }
+    };
+    let ceiling = match line.raise {
+        Some(raise) => {
+            let until = accounts::instant(raise.until);
+            format!("{} + {} until {until}", amount(line.ceiling), amount(raise.by))
+        }
+        None => amount(line.ceiling),
+    };
     let shadow = if line.shadow { " shadow" } else { "" };
     let form = match &line.model {
         Some(model) => format!("{}, {model} only", line.form),

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use secrecy::ExposeSecret;
 use tollbook_admission::ApiKeyHash;
 use tollbook_policy as policy;
@@ -302,10 +301,11 @@ impl<'a> Maker<'a> {
             ),
         }
         if let Some(previous) = &key.previous {
-            let until = self.instant(&format!("{path}.previous.until"), &previous.until);
+            let until = self.mistakes.instant(&format!("{path}.previous.until"), &previous.until);
             secrets.extend(self.hash(&format!("{path}.previous.hash"), &previous.hash, until));
         }
-        let expires_at = key.expires.as_ref().and_then(|text| self.instant(&format!("{path}.expires"), text));
+        let expires_at =
+            key.expires.as_ref().and_then(|text| self.mistakes.instant(&format!("{path}.expires"), text));
         // A key without a secret was told of above; the catalog need not say it again.
         let placeholder = || policy::Secret { digest: self.hasher.digest(path), expires_at: None };
         if secrets.is_empty() {
@@ -339,17 +339,6 @@ impl<'a> Maker<'a> {
             self.mistakes.add_with_help(path, what, "make one with `tollbook keys new`");
         }
         hash.map(|hash| policy::Secret { digest: hash.0, expires_at })
-    }
-
-    /// UTC seconds of an instant; a date without a zone is refused (B230).
-    fn instant(&mut self, path: &str, text: &str) -> Option<u64> {
-        let seconds =
-            text.parse::<Timestamp>().ok().and_then(|instant| u64::try_from(instant.as_second()).ok());
-        if seconds.is_none() {
-            let what = format!("must be an instant with its zone, as 2027-01-01T00:00:00Z, not `{text}`");
-            self.mistakes.add(path, what);
-        }
-        seconds
     }
 
     fn service(&mut self, path: &str, owner: (&str, Option<&str>), service: &file::Service) {

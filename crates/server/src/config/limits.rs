@@ -20,12 +20,16 @@ pub(super) fn draft(
 ) -> Option<LimitDraft> {
     let before = mistakes.0.len();
     let shape = shape(mistakes, path, zone, limit);
-    let ceiling = limit.ceiling.as_ref().map(|ceiling| {
-        let (places, unit) = match limit.measure {
-            file::Measure::Cost => (NANO, "0.000000001"),
-            _ => (0, "1"),
-        };
-        mistakes.amount(&format!("{path}.ceiling"), ceiling, places, unit)
+    let (places, unit) = match limit.measure {
+        file::Measure::Cost => (NANO, "0.000000001"),
+        _ => (0, "1"),
+    };
+    let ceiling = limit.ceiling.as_ref();
+    let ceiling = ceiling.map(|given| mistakes.amount(&format!("{path}.ceiling"), given, places, unit));
+    let raise = limit.raise.as_ref().map(|raise| {
+        let by = mistakes.amount(&format!("{path}.raise.by"), &raise.by, places, unit);
+        let until = mistakes.instant(&format!("{path}.raise.until"), &raise.until);
+        Some(policy::RaiseDraft { by: i128::from(by?), until: until? })
     });
     let factor_path = format!("{path}.hold_factor");
     let factor = limit.hold_factor.as_ref().map(|factor| mistakes.amount(&factor_path, factor, 3, "0.001"));
@@ -42,6 +46,7 @@ pub(super) fn draft(
         measure: measure(limit.measure),
         shape: shape?,
         ceiling: ceiling.flatten().map(i128::from),
+        raise: raise.flatten(),
         strictness: limit.strictness.map(|given| match given {
             file::Strictness::Soft => policy::Strictness::Soft,
             file::Strictness::Hard => policy::Strictness::Hard,

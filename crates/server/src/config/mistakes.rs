@@ -1,5 +1,6 @@
 //! Collects what is wrong with the meaning of a file, by path.
 
+use jiff::Timestamp;
 use tollbook_pricing::{DecimalError, parse_scaled};
 
 use super::values::{Decimal, Span};
@@ -34,6 +35,17 @@ impl Mistakes {
         };
         self.add(path, what);
         None
+    }
+
+    /// UTC seconds of an instant; a date without a zone is refused (B230).
+    pub(super) fn instant(&mut self, path: &str, text: &str) -> Option<u64> {
+        let seconds =
+            text.parse::<Timestamp>().ok().and_then(|instant| u64::try_from(instant.as_second()).ok());
+        if seconds.is_none() {
+            let what = format!("must be an instant with its zone, as 2027-01-01T00:00:00Z, not `{text}`");
+            self.add(path, what);
+        }
+        seconds
     }
 
     /// A length of time as whole seconds.

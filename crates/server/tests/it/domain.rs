@@ -87,6 +87,20 @@ fn b223_absent_null_zero_and_negative_ceilings() {
 }
 
 #[test]
+fn b227_a_raise_names_its_instant_with_its_zone() {
+    let limit = |rest: &str| of_limit(&format!("measure: cost, period: month, ceiling: 2, {rest}"));
+    assert_eq!(limit("raise: { by: 100, until: 2027-01-01T00:00:00Z }"), "loaded");
+    assert_eq!(limit("raise: { by: 0.50, until: \"2027-01-01T00:00:00+05:30\" }"), "loaded");
+    let place = "§ tenants[0].limits[0].raise";
+    let zone = "must be an instant with its zone, as 2027-01-01T00:00:00Z, not `2027-01-01`";
+    assert_eq!(limit("raise: { by: 1, until: §2027-01-01 }"), format!("{place}.until: {zone}"));
+    let negative = limit("raise: { by: §-1, until: 2027-01-01T00:00:00Z }");
+    assert_eq!(negative, format!("{place}.by: must not be negative: `-1`"));
+    let nothing = limit("§raise: { by: 0, until: 2027-01-01T00:00:00Z }");
+    assert_eq!(nothing, format!("{place}: must be from 1 to 8999998000000000"));
+}
+
+#[test]
 fn a_kind_of_estimator_may_stand_as_a_word() {
     let read = |estimator: &str| {
         let limit = format!("measure: tokens, window: 1m, ceiling: 1, estimator: {estimator}");

@@ -37,6 +37,9 @@ pub struct Limit {
     /// The most that fits: whole, on `cost` in currency units. Absent or null: no limit. 0: nothing passes.
     #[serde(default)]
     pub ceiling: Option<Decimal>,
+    /// On top of the ceiling until an instant, of the book's clock, to the second. What is used counts on.
+    #[serde(default)]
+    pub raise: Option<Raise>,
     /// Whether it may be exceeded by what is not known at the door. Rates and concurrency are soft, quotas hard.
     #[serde(default)]
     pub strictness: Option<Strictness>,
@@ -83,6 +86,16 @@ pub struct Limit {
     /// Pool's rate on llm_tokens: when the provider counts a call; `start` if absent.
     #[serde(default)]
     pub charge: Option<Charge>,
+}
+
+/// A ceiling that is higher for a while.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Raise {
+    /// By how much, in the ceiling's unit; more than 0.
+    pub by: Decimal,
+    /// Until when, with its zone, as `2027-01-01T00:00:00Z`.
+    pub until: String,
 }
 
 /// What is counted.

@@ -25,3 +25,4 @@ mod reconcile_post;
 mod report;
 mod serve;
 mod simulate;
+mod values;

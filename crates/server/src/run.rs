@@ -186,8 +186,11 @@ impl Running {
             .map_err(|error| anyhow!("cannot set up the upstreams: {error}"))?;
         let (counter, orders) = office.as_ref().map(|office| office.counter()).unzip();
         let admin = operators.map(|(listener, key)| {
-            (listener, Admin::new(Arc::clone(&admission), Arc::new(store.clone()), counter, &key))
+            let (admission, metrics) = (Arc::clone(&admission), Arc::clone(&metrics));
+            let admin = Admin::new(admission, Arc::new(store.clone()), counter, (&key, metrics))?;
+            anyhow::Ok((listener, admin))
         });
+        let admin = admin.transpose()?;
         let losable = losable.map(|book| (book, Arc::clone(&admission)));
         let jobs = Jobs { forgets, ..Jobs::new(&book, &store, &metrics, losable)? };
         let live = Live {

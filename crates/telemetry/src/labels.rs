@@ -117,6 +117,8 @@ labels! {
     Part "part" { Input "input", Cached "cached", CacheWrite "cache_write", Output "output", Reasoning "reasoning" }
     /// What a mode of degradation did.
     Away "away" { Closed "closed", Local "local", Open "open" }
+    /// What an operator's key that opened nothing was told.
+    Login "login" { Wrong "wrong", Limited "limited" }
     /// What a breaker did.
     Turn "turn" { Opened "opened", Closed "closed" }
     /// How the input of a call was counted.

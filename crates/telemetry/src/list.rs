@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use crate::kinds::{Bounds, Counts, Gauges, Times};
 use crate::labels::{
     Alarm, Anomaly, Away, ConnectionCut, Counted, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
-    LabelDoc, LabelSet, Loaded, Lost, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status,
+    LabelDoc, LabelSet, Loaded, Login, Lost, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status,
     StoreTrouble, Surface, Turn, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
@@ -194,6 +194,9 @@ metrics! {
     Counts connections_cut(ConnectionCut) "Connections the gateway ended for what their client did or left undone";
     Gauges connections_open() "Connections open, those without a call included";
     Counts tls_reloads(Loaded) "Changed certificates that were found; a bad one leaves the old one in use";
+
+    // the operators' listener
+    Counts admin_logins_failed(Login) "Operators' keys that opened nothing; `limited` came after too many wrong ones from the same address and was not looked at";
 
     // the process
     Gauges config_generation() "Number of the configuration in force; rises with every reload";

@@ -2,10 +2,12 @@
 //!
 //! Invariants: not opened without a key; every path needs a key: the file's, compared in constant time, or an operator's,
 //! known by its keyed hash; what that one may not see does not exist for it. It decides nothing and holds nothing.
+//! An address that shows too many wrong keys is not listened to for a while.
 //! Heads are screened as clients' are, bodies are bounded, a silent client is cut off.
 //! When the engine or the store is away: 503, and calls go on. Answers that are no success are problems (RFC 9457).
 
 mod answer;
+mod logins;
 mod objects;
 mod openapi;
 mod query;
@@ -13,12 +15,17 @@ mod routes;
 mod strict;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, LOCATION, WWW_AUTHENTICATE};
+use http::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, LOCATION, RETRY_AFTER,
+    WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -34,11 +41,14 @@ use tollbook_admission::{Admission, Snapshot};
 use tollbook_gateway::{HeadBounds, Screen, refused_head};
 use tollbook_ledger::units::SECOND;
 use tollbook_store::{DOCUMENT_MAX, Journal};
+use tollbook_telemetry::Metrics;
+use tollbook_telemetry::labels;
 
 use crate::adjust;
 use crate::config::file::Role;
 use crate::office::{Counter, Grant};
 use crate::reconcile;
+use logins::{Login, Logins};
 use routes::{Action, Found, Ids, Reach, Route};
 
 /// Longest body where it carries a client's whole call, or many objects.
@@ -64,6 +74,8 @@ pub struct Admin {
     pub(crate) counter: Option<Counter>,
     /// Digest of the key, so that the time of a comparison tells nothing of its length either; without one nobody comes in.
     key: ArcSwapOption<blake3::Hash>,
+    logins: Logins,
+    metrics: Arc<Metrics>,
 }
 
 /// An answer that is no success: a problem.
@@ -74,13 +86,13 @@ pub(crate) struct Refusal {
     message: String,
     /// Members beside those that every problem has.
     more: Map<String, Value>,
-    /// Methods that the path has; empty where that is not the trouble.
-    allow: String,
+    /// A header that goes with it: methods that the path has, how long to wait.
+    header: Option<(HeaderName, String)>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), more: Map::new(), allow: String::new() }
+        Self { status, code, message: message.into(), more: Map::new(), header: None }
     }
 
     #[cfg(test)]
@@ -143,11 +155,12 @@ impl Admin {
         admission: Arc<Admission>,
         journal: Arc<dyn Journal>,
         counter: Option<Counter>,
-        key: &SecretString,
-    ) -> Arc<Self> {
-        let admin = Self { admission, journal, counter, key: ArcSwapOption::empty() };
+        (key, metrics): (&SecretString, Arc<Metrics>),
+    ) -> anyhow::Result<Arc<Self>> {
+        let logins = Logins::new().context("the system gives no randomness")?;
+        let admin = Self { admission, journal, counter, key: ArcSwapOption::empty(), logins, metrics };
         admin.set_key(Some(key));
-        Arc::new(admin)
+        Ok(Arc::new(admin))
     }
 
     /// Another key from now on, or none.
@@ -171,13 +184,13 @@ impl Admin {
                 () = stopped(&mut stop) => break,
             };
             while connections.try_join_next().is_some() {}
-            let (Ok(slot), Ok((socket, _))) = (slot, accepted) else {
+            let (Ok(slot), Ok((socket, peer))) = (slot, accepted) else {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             };
             let (admin, stop) = (Arc::clone(&self), stop.clone());
             connections.spawn(async move {
-                admin.connection(socket, stop).await;
+                admin.connection(socket, peer.ip(), stop).await;
                 drop(slot);
             });
         }
@@ -188,10 +201,10 @@ impl Admin {
         }
     }
 
-    async fn connection(self: Arc<Self>, socket: TcpStream, mut stop: watch::Receiver<bool>) {
+    async fn connection(self: Arc<Self>, socket: TcpStream, peer: IpAddr, mut stop: watch::Receiver<bool>) {
         let service = service_fn(move |request| {
             let admin = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(admin.respond(request).await) }
+            async move { Ok::<_, Infallible>(admin.respond(request, peer).await) }
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
@@ -212,15 +225,14 @@ impl Admin {
         }
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let answer = self.answer(request).await;
-        let mut allow = None;
+    async fn respond(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Full<Bytes>> {
+        let answer = self.answer(request, peer).await;
+        let mut header = None;
         let (kind, answer) = match answer {
             Ok(answer) => ("application/json", answer),
             Err(mut refusal) => {
                 let status = refusal.status;
-                let methods = std::mem::take(&mut refusal.allow);
-                allow = (status == StatusCode::METHOD_NOT_ALLOWED).then_some(methods);
+                header = refusal.header.take();
                 let body = refusal.problem();
                 ("application/problem+json", Answer { status, body, version: None, location: None })
             }
@@ -238,10 +250,9 @@ impl Admin {
         let told = [
             (ETAG, version.map(|version| format!("\"{version}\""))),
             (LOCATION, location),
-            (ALLOW, allow),
             (WWW_AUTHENTICATE, challenge),
         ];
-        for (name, text) in told {
+        for (name, text) in told.into_iter().chain(header.map(|(name, text)| (name, Some(text)))) {
             if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
                 headers.insert(name, value);
             }
@@ -249,24 +260,18 @@ impl Admin {
         response
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    async fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Result<Answer, Refusal> {
         if let Some(why) = refused_head(&request) {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "malformed_request", why));
         }
-        let Some(grant) = self.grant(request.headers()) else {
-            return Err(Refusal::new(
-                StatusCode::UNAUTHORIZED,
-                "unauthorized",
-                "the operator's key is needed",
-            ));
-        };
+        let grant = self.login(request.headers(), peer)?;
         let (route, ids) = match routes::find(request.method(), request.uri().path()) {
             Found::Route(route, ids) => (route, ids),
             Found::Method(methods) => {
                 let known: Vec<&str> = methods.iter().map(|method| method.as_str()).collect();
                 let message = format!("this path takes {}", known.join(", "));
                 let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
-                return Err(Refusal { allow: known.join(", "), ..refusal });
+                return Err(Refusal { header: Some((ALLOW, known.join(", "))), ..refusal });
             }
             Found::BadId => {
                 let message = "an id in the path is not percent-encoded UTF-8";
@@ -334,14 +339,34 @@ impl Admin {
         all
     }
 
-    /// What the key of a request allows.
-    fn grant(&self, headers: &HeaderMap) -> Option<Grant> {
-        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let (scheme, key) = shown.and_then(|text| text.split_once(' '))?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
-        }
-        let key = key.trim();
+    /// What the key of a request allows, unless too many wrong ones came from where it comes from.
+    fn login(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Grant, Refusal> {
+        let unauthorized =
+            || Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "the operator's key is needed");
+        let Some(key) = shown_key(headers) else { return Err(unauthorized()) };
+        let said = match self.logins.try_key(peer, key, Instant::now(), || self.grant(key)) {
+            Login::Good(grant) => return Ok(grant),
+            Login::Wrong { is_last } => {
+                if is_last {
+                    let (wrong, window) = (logins::WRONG_MAX, logins::WINDOW);
+                    tracing::warn!(%peer, wrong, ?window, "an address shows wrong operators' keys, and waits");
+                }
+                (labels::Login::Wrong, unauthorized())
+            }
+            Login::Limited(wait) => {
+                let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1);
+                let message = "too many wrong keys came from this address; ask again after Retry-After";
+                let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_keys", message);
+                let header = Some((RETRY_AFTER, seconds.to_string()));
+                (labels::Login::Limited, Refusal { header, ..refusal })
+            }
+        };
+        let (login, refusal) = said;
+        self.metrics.admin_logins_failed.inc((login,));
+        Err(refusal)
+    }
+
+    fn grant(&self, key: &str) -> Option<Grant> {
         let digest = blake3::hash(key.as_bytes());
         let expected = self.key.load_full();
         if expected.is_some_and(|expected| bool::from(digest.as_bytes().ct_eq(expected.as_bytes()))) {
@@ -350,6 +375,12 @@ impl Admin {
         let digest = self.admission.snapshot().api_key_hash.digest(key);
         self.counter.as_ref()?.view().grant(&digest, self.admission.now() / SECOND)
     }
+}
+
+fn shown_key(headers: &HeaderMap) -> Option<&str> {
+    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let (scheme, key) = shown.and_then(|text| text.split_once(' '))?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

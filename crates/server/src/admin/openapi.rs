@@ -131,10 +131,18 @@ fn responses(route: &Route) -> Value {
     };
     let good =
         json!({"description": "Done", "content": {"application/json": {"schema": {"type": "object"}}}});
+    let mut limited = problem(
+        "Too many wrong keys came from this address: until then none is looked at that was not good from there",
+    );
+    if let Value::Object(members) = &mut limited {
+        let seconds = json!({"description": "Seconds to wait", "schema": {"type": "integer", "minimum": 1}});
+        members.insert("headers".to_owned(), json!({"Retry-After": seconds}));
+    }
     let mut responses = json!({
         "200": good, "400": problem("It cannot be read, or is not right: `faults` names object, field and mistake"), "401": problem("No operator's key"),
         "403": problem("The operator may not do this"), "404": problem("Not there, or not to be seen"),
-        "413": problem("The body is too large"), "503": problem("The store or the book is away"),
+        "413": problem("The body is too large"),
+        "429": limited, "503": problem("The store or the book is away"),
     });
     let Value::Object(members) = &mut responses else { return responses };
     let changes = matches!(

@@ -1,7 +1,7 @@
 //! The program as a process, and the smallest HTTP client that can talk to it.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -114,7 +114,17 @@ pub(crate) fn send(address: SocketAddr, method: &str, path: &str, key: &str, bod
 
 /// The same with further lines in its head.
 fn send_with(address: SocketAddr, method: &str, path: &str, key: &str, lines: &str, body: &str) -> TcpStream {
-    let mut socket = TcpStream::connect(address).unwrap();
+    let socket = TcpStream::connect(address).unwrap();
+    send_over(socket, address, (method, path, key), lines, body)
+}
+
+fn send_over(
+    mut socket: TcpStream,
+    address: SocketAddr,
+    (method, path, key): (&str, &str, &str),
+    lines: &str,
+    body: &str,
+) -> TcpStream {
     socket.set_read_timeout(Some(LIMIT)).unwrap();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\nconnection: close\r\n{lines}content-length: {}\r\n\r\n",
@@ -140,8 +150,27 @@ pub(crate) fn call_with(
     lines: &str,
     body: &str,
 ) -> (u16, String, Value) {
+    answer_of(send_with(address, method, path, key, lines, body))
+}
+
+/// The same from an address of its own, one of the 65,536 that `from` numbers: whom the program takes for who asks.
+pub(crate) fn call_from(
+    from: u16,
+    address: SocketAddr,
+    asked: (&str, &str, &str),
+    body: &str,
+) -> (u16, String, Value) {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let [high, low] = from.to_be_bytes();
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 7, high, low), 0)).unwrap();
+    connect(&socket, &address).unwrap();
+    answer_of(send_over(TcpStream::from(socket), address, asked, "", body))
+}
+
+fn answer_of(mut socket: TcpStream) -> (u16, String, Value) {
     let mut text = String::new();
-    send_with(address, method, path, key, lines, body).read_to_string(&mut text).unwrap();
+    socket.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, head.to_ascii_lowercase(), serde_json::from_str(body).unwrap_or(Value::Null))

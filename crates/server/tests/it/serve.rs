@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tollbook::demo::provider::Provider;
 use tollbook_mock_collector::{MockCollector, attribute};
 
-use crate::process::{OPERATOR, Tollbook, call, command, send, until};
+use crate::process::{OPERATOR, Tollbook, call, call_from, command, send, until};
 
 /// A provider in this process, and a folder for the program.
 struct World {
@@ -140,10 +140,12 @@ fn the_operators_listener_needs_its_key() {
     let world = World::new(Duration::ZERO);
     let program = world.serve("{ name: r, measure: requests, window: 1h, ceiling: 2 }");
     let admin = program.admin.unwrap();
-    for key in ["", "wrong", "operators-ke", "operators-key2", "secret"] {
-        assert_eq!(call(admin, "GET", "/admin/v1/accounts", key, "").0, 401, "{key}");
-        assert_eq!(call(admin, "POST", "/admin/v1/explain", key, "{}").0, 401, "{key}");
-        assert_eq!(call(admin, "GET", "/nothing", key, "").0, 401, "{key}");
+    for (from, key) in (0..).zip(["", "wrong", "operators-ke", "operators-key2", "secret"]) {
+        for (method, path, body) in
+            [("GET", "/admin/v1/accounts", ""), ("POST", "/admin/v1/explain", "{}"), ("GET", "/nothing", "")]
+        {
+            assert_eq!(call_from(from, admin, (method, path, key), body).0, 401, "{method} {path} {key}");
+        }
     }
     assert_eq!(program.operators("GET", "/nothing", &Value::Null).0, 404);
     assert_eq!(program.operators("GET", "/admin/v1/explain", &Value::Null).0, 405);
@@ -155,6 +157,50 @@ fn the_operators_listener_needs_its_key() {
         assert_eq!(program.operators("POST", "/admin/v1/explain", &question).0, 404, "{question}");
     }
     program.stop();
+}
+
+#[test]
+fn an_address_that_shows_wrong_keys_waits_and_locks_out_nobody_who_works_there() {
+    let world = World::new(Duration::ZERO);
+    let path = world.write("", "{ name: r, measure: requests, window: 1h, ceiling: 2 }");
+    let log = world.folder.path().join("log");
+    let program = Tollbook::start_logging(
+        &["serve", "-c", &path],
+        world.folder.path(),
+        std::fs::File::create(&log).unwrap().into(),
+    );
+    let admin = program.admin.unwrap();
+    let ask = |from: u16, key: &str| call_from(from, admin, ("GET", "/admin/v1/accounts", key), "");
+    assert_eq!(ask(1, OPERATOR).0, 200);
+    for _ in 0..10 {
+        assert_eq!(ask(1, "a-try").0, 401);
+        // No key is no guess.
+        assert_eq!(ask(1, "").0, 401);
+        assert_eq!(ask(2, "a-try").0, 401);
+    }
+    let (status, head, problem) = ask(1, "a-try");
+    assert_eq!((status, &problem["code"]), (429, &json!("too_many_wrong_keys")), "{problem}");
+    let wait =
+        head.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap().parse::<u64>().unwrap();
+    assert!((1..=60).contains(&wait), "{head}");
+    assert!(head.contains("content-type: application/problem+json"), "{head}");
+    // Who has worked there goes on; from the other address the same key would be a guess.
+    assert_eq!(
+        (ask(1, OPERATOR).0, ask(1, "").0, ask(2, OPERATOR).0, ask(3, OPERATOR).0),
+        (200, 401, 429, 200)
+    );
+    let mut metrics = String::new();
+    send(program.gateway, "GET", "/metrics", "", "").read_to_string(&mut metrics).unwrap();
+    for line in [
+        "tollbook_admin_logins_failed_total{login=\"wrong\"} 20",
+        "tollbook_admin_logins_failed_total{login=\"limited\"} 2",
+    ] {
+        assert!(metrics.lines().any(|other| other == line), "{line} in {metrics}");
+    }
+    program.stop();
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(log.matches("shows wrong operators' keys").count(), 2, "{log}");
+    assert!(!log.contains("a-try") && !log.contains(OPERATOR), "{log}");
 }
 
 #[test]

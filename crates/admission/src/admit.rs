@@ -709,7 +709,7 @@ fn figures(bound: &Bound, receipt: &Receipt, gateways: u32) -> Figures {
 /// The id of a call's reservation on its pool. Tenant and pool may be kept in one shard, where identity is (id, attempt),
 /// so it is not the tenant's; the counter in the lower half never gets that far. Which book admitted the tenant's side
 /// says nothing of this one.
-fn pool_id(tenant: ReservationId) -> ReservationId {
+pub fn pool_id(tenant: ReservationId) -> ReservationId {
     ReservationId(base_id(tenant).0 | POOL_BIT)
 }
 

@@ -37,7 +37,7 @@ mod used;
 mod verb;
 mod vouchers;
 
-pub use admit::{Admission, Admitted, Asking, OpenError, Place, Readiness, Settings, Way};
+pub use admit::{Admission, Admitted, Asking, OpenError, Place, Readiness, Settings, Way, pool_id};
 pub use away::{
     AwayBounds, AwayCounts, AwayReport, BreakerBounds, Degraded, FAILURES_MAX, GATEWAYS_MAX, OF_LAST_MAX,
 };

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollbook_engine::{
     AdjustCall, Answer, Balance, Cursor, Drift, DueHold, Engine, EngineError, ErrorKind, ExpireCall,
-    Inspection, JournalRecord, ProgressCall, RebookCall, ReleaseCall, RenewCall, Repair, Reply, ReserveCall,
-    RestoreCall, SettleCall, Shard, Survey, Verdict,
+    ExpireNow, Inspection, JournalRecord, LiveHold, ProgressCall, RebookCall, ReleaseCall, RenewCall, Repair,
+    Reply, ReserveCall, RestoreCall, SettleCall, Shard, Survey, Verdict,
 };
-use tollbook_ledger::{AccountId, Expired, Leg, Micros, Renewed, Settled};
+use tollbook_ledger::{AccountId, Expired, Leg, Micros, Renewed, ReservationId, Settled};
 
 use crate::background::Background;
 use crate::durable::{Durable, OnDisk};
@@ -22,7 +22,7 @@ use crate::open::{Opened, open};
 use crate::options::{Durability, Options};
 use crate::shard::{EPOCH, ShardState, damaged};
 use crate::stats::Stats;
-use crate::survey::survey;
+use crate::survey::{live, survey};
 
 /// Keeps the book in this process.
 ///
@@ -370,7 +370,11 @@ impl Engine for MemoryEngine {
     }
 
     fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>> {
-        self.each(calls, |call| call.claim.shard, |state, now, call| state.expire(now, call.claim))
+        self.each(calls, |call| call.claim.shard, |state, now, call| state.expire(now, call.claim, None))
+    }
+
+    fn expire_now<'a>(&'a self, call: &'a ExpireNow) -> Answer<'a, Expired> {
+        self.on(call.claim.shard, |state, now| state.expire(now, call.claim, Some(&call.entry)))
     }
 
     fn restore<'a>(&'a self, call: &'a RestoreCall) -> Answer<'a, ()> {
@@ -399,6 +403,10 @@ impl Engine for MemoryEngine {
 
     fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String> {
         self.on(shard, |state, now| Ok(state.inspect(now, what)))
+    }
+
+    fn live(&self, shard: Shard, id: ReservationId) -> Answer<'_, Vec<LiveHold>> {
+        self.on(shard, |state, now| Ok(live(&state.book, now, id)))
     }
 
     fn survey(&self, shard: Shard, max: usize) -> Answer<'_, Survey> {

@@ -294,10 +294,20 @@ impl ShardState {
         Ok(settled)
     }
 
-    pub(crate) fn expire(&mut self, now: Micros, claim: Claim) -> Result<Expired, EngineError> {
+    /// `early`: due or not, if it was sent, with this entry.
+    pub(crate) fn expire(
+        &mut self,
+        now: Micros,
+        claim: Claim,
+        early: Option<&[u8]>,
+    ) -> Result<Expired, EngineError> {
         let command = ledger::ExpireOne { id: claim.id, attempt: claim.attempt };
-        let mut step = self.step_with_entry(CONTEXT_MAX)?;
-        let expired = match step.book.expire(now, &command, &mut step.sink) {
+        let mut step = self.step_with_entry(early.map_or(CONTEXT_MAX, <[u8]>::len))?;
+        let expired = match early {
+            None => step.book.expire(now, &command, &mut step.sink),
+            Some(_) => step.book.expire_now(now, &command, &mut step.sink),
+        };
+        let expired = match expired {
             Ok(expired) => expired,
             Err(refusal) => return Err(self.refused(refusal)),
         };
@@ -310,7 +320,7 @@ impl ShardState {
                 admitted: *admitted,
                 ended: now,
                 posted,
-                body: context,
+                body: early.unwrap_or(context),
             }),
             // At the door nothing was sent and everything is given back.
             Expired::Expired { sent: false, .. } | Expired::NotDue | Expired::Ended(_) | Expired::Unknown => {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tollbook_engine::{Learned, LiveHold, LiveLeg, Survey};
+use tollbook_engine::{ATTEMPTS_SHOWN, Learned, LiveHold, LiveLeg, Survey};
 use tollbook_ledger::event::{EstimateRow, LiveRow};
-use tollbook_ledger::{AccountId, Book, Event, Micros};
+use tollbook_ledger::{AccountId, Book, Event, Micros, ReservationId};
 
 /// At most `max` of each kind.
 pub(crate) fn survey(book: &Book, now: Micros, max: usize) -> Survey {
@@ -31,6 +31,30 @@ pub(crate) fn survey(book: &Book, now: Micros, max: usize) -> Survey {
     survey
 }
 
+/// The attempts of a reservation that have not ended.
+pub(crate) fn live(book: &Book, now: Micros, id: ReservationId) -> Vec<LiveHold> {
+    let mut names = BTreeMap::new();
+    let times = (now, book.steady(now));
+    let mut found = Vec::new();
+    let mut look = |names: &BTreeMap<u32, AccountId>| {
+        found.clear();
+        book.inspect_reservation(id, &mut |row| match row {
+            Event::Live(row) if row.attempt < ATTEMPTS_SHOWN => found.push(hold(row, names, times)),
+            _ => {}
+        });
+        !found.is_empty()
+    };
+    if look(&names) {
+        book.dump(&mut |row| {
+            if let Event::Account(row) = row {
+                names.insert(row.opened.slot, row.opened.account);
+            }
+        });
+        look(&names);
+    }
+    found
+}
+
 fn hold(row: &LiveRow<'_>, names: &BTreeMap<u32, AccountId>, (now, steady): (Micros, Micros)) -> LiveHold {
     let legs = row.legs.iter().filter_map(|leg| {
         let account = *names.get(&leg.slot)?;
@@ -42,6 +66,7 @@ fn hold(row: &LiveRow<'_>, names: &BTreeMap<u32, AccountId>, (now, steady): (Mic
         age: now.saturating_sub(row.admitted),
         due: row.due.saturating_sub(steady),
         sent: row.sent,
+        context: row.context.to_vec(),
         legs: legs.collect(),
     }
 }

@@ -9,7 +9,7 @@ for index = 3, #KEYS do
     for at, leg in ipairs(row[R_LEGS]) do
       legs[at] = { leg[H_ACCOUNT], leg[H_PLACE], leg[H_HELD], leg[H_DECIDED], leg[H_OUTPUT] }
     end
-    holds[#holds + 1] = { index - 3, max(now - row[R_ADMITTED], 0), max(row[R_DUE] - steady, 0), row[R_SENT], legs }
+    holds[#holds + 1] = { index - 3, max(now - row[R_ADMITTED], 0), max(row[R_DUE] - steady, 0), row[R_SENT], row[R_CONTEXT], legs }
   end
 end
 for _, id in ipairs(from_msgpack(ARGV[1])) do

@@ -15,8 +15,9 @@ use tollbook_engine::ledger::{
 };
 use tollbook_engine::{
     AdjustCall, Answer, Balance, Claim, Cursor, Drift, DueHold, ENTRY_MAX, Engine, EngineError, ErrorKind,
-    ExpireCall, Inspection, JournalRecord, Loss, ProgressCall, RebookCall, Receipt, ReleaseCall, RenewCall,
-    Repair, Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard, Standing, Survey, Verdict,
+    ExpireCall, ExpireNow, Inspection, JournalRecord, LiveHold, Loss, ProgressCall, RebookCall, Receipt,
+    ReleaseCall, RenewCall, Repair, Reply, ReserveCall, RestoreCall, SETTLE_AGE_MAX, SettleCall, Shard,
+    Standing, Survey, Verdict,
 };
 
 use crate::keys::{self, Keys};
@@ -300,10 +301,12 @@ impl RedisEngine {
         Ok(Reply { epoch: said.epoch, now: said.now, value })
     }
 
-    async fn expire_call(&self, call: &ExpireCall) -> Result<Reply<Expired>, EngineError> {
-        let keys = self.keys(call.claim.shard).reservation(call.claim.id, call.claim.attempt).journal();
-        let args = keys::claim(call.claim.id.0, call.claim.attempt);
-        let said = self.call(&self.scripts.expire, &keys, vec![args]).await?;
+    /// `early`: due or not, if it was sent, with this entry.
+    async fn expire_call(&self, claim: Claim, early: Option<&[u8]>) -> Result<Reply<Expired>, EngineError> {
+        check_entry(early)?;
+        let keys = self.keys(claim.shard).reservation(claim.id, claim.attempt).journal();
+        let args = vec![keys::claim(claim.id.0, claim.attempt), early.unwrap_or_default().to_vec()];
+        let said = self.call(&self.scripts.expire, &keys, args).await?;
         let mut items = Items::of(said.value)?;
         let value = match items.text()?.as_str() {
             "expired" => Expired::Expired {
@@ -692,7 +695,11 @@ impl Engine for RedisEngine {
     }
 
     fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>> {
-        self.on(all(calls.iter().map(|call| self.expire_call(call))))
+        self.on(all(calls.iter().map(|call| self.expire_call(call.claim, None))))
+    }
+
+    fn expire_now<'a>(&'a self, call: &'a ExpireNow) -> Answer<'a, Expired> {
+        self.on(self.expire_call(call.claim, Some(&call.entry)))
     }
 
     fn restore<'a>(&'a self, call: &'a RestoreCall) -> Answer<'a, ()> {
@@ -721,6 +728,10 @@ impl Engine for RedisEngine {
 
     fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String> {
         self.on(self.inspect_call(shard, what))
+    }
+
+    fn live(&self, shard: Shard, id: tollbook_engine::ledger::ReservationId) -> Answer<'_, Vec<LiveHold>> {
+        self.on(crate::survey::of_reservation(self, shard, id))
     }
 
     fn survey(&self, shard: Shard, max: usize) -> Answer<'_, Survey> {

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use tollbook_engine::ledger::{AccountId, EstimatorId, EstimatorKind};
-use tollbook_engine::{Balance, Claim, EngineError, Learned, LiveHold, LiveLeg, Reply, Shard, Survey};
+use tollbook_engine::ledger::{AccountId, EstimatorId, EstimatorKind, ReservationId};
+use tollbook_engine::{
+    ATTEMPTS_SHOWN, Balance, Claim, EngineError, Learned, LiveHold, LiveLeg, Reply, Shard, Survey,
+};
 
 use crate::engine::RedisEngine;
 use crate::keys;
@@ -47,6 +49,18 @@ pub(crate) async fn survey(
     // With nothing to look at too: epoch and time come from a script.
     let Reply { epoch, now, value: () } = step(engine, shard, &[], &[], &mut survey).await?;
     Ok(Reply { epoch, now, value: survey })
+}
+
+/// The attempts of a reservation that have not ended.
+pub(crate) async fn of_reservation(
+    engine: &RedisEngine,
+    shard: Shard,
+    id: ReservationId,
+) -> Result<Reply<Vec<LiveHold>>, EngineError> {
+    let claims: Vec<Claim> = (0..ATTEMPTS_SHOWN).map(|attempt| Claim { shard, id, attempt }).collect();
+    let mut found = Survey::default();
+    let Reply { epoch, now, value: () } = step(engine, shard, &claims, &[], &mut found).await?;
+    Ok(Reply { epoch, now, value: found.holds })
 }
 
 /// What the fields of a book name; a walk may meet a field twice.
@@ -144,6 +158,7 @@ fn hold(items: &mut Items, claims: &[Claim]) -> Result<LiveHold, Odd> {
         age: items.number()?,
         due: items.number()?,
         sent: items.flag()?,
+        context: items.bytes()?,
         legs: items.each(leg)?,
     })
 }

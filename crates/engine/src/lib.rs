@@ -19,12 +19,12 @@ pub use error::{Applied, EngineError, ErrorKind, Loss};
 pub use journal::{Cursor, ENTRY_MAX, JournalRecord, SEQ_ADJUST, SEQ_END, SEQ_LATE, SEQ_UNBOOKED, Source};
 pub use lost::LostShards;
 pub use recovery::{PeriodSum, RESTORED_ONCE, Recovery, ShardState};
-pub use survey::{Learned, LiveHold, LiveLeg, Survey};
+pub use survey::{ATTEMPTS_SHOWN, Learned, LiveHold, LiveLeg, Survey};
 pub use tollbook_ledger as ledger;
-use tollbook_ledger::{AccountId, Expired, Leg, Renewed, Settled};
+use tollbook_ledger::{AccountId, Expired, Leg, Renewed, ReservationId, Settled};
 pub use verb::{
-    AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, Inspection, ProgressCall, RebookCall, Receipt,
-    ReleaseCall, RenewCall, Repair, Reply, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX,
+    AdjustCall, Balance, Claim, Drift, DueHold, ExpireCall, ExpireNow, Inspection, ProgressCall, RebookCall,
+    Receipt, ReleaseCall, RenewCall, Repair, Reply, ReserveCall, RestoreCall, RestoredState, SETTLE_AGE_MAX,
     SettleCall, Shard, Standing, Verdict,
 };
 
@@ -50,6 +50,11 @@ pub trait Engine: Send + Sync + 'static {
     fn release<'a>(&'a self, call: &'a ReleaseCall) -> Answer<'a, Settled>;
     /// Expires what is due; one answer per call, in order (L7).
     fn expire<'a>(&'a self, calls: &'a [ExpireCall]) -> Answer<'a, Vec<Expired>>;
+    /// Expires one that was sent, due or not, and writes the entry given in the same step; one at the door is not due (L7). May
+    /// answer `Unsupported`.
+    fn expire_now<'a>(&'a self, _call: &'a ExpireNow) -> Answer<'a, Expired> {
+        Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
+    }
     /// Writes a reservation as its voucher tells, without deciding. May answer `Unsupported` where nothing can be lost.
     fn restore<'a>(&'a self, call: &'a RestoreCall) -> Answer<'a, ()>;
     /// Posts a signed difference to a quota, once per id; true if this call did it.
@@ -67,6 +72,10 @@ pub trait Engine: Send + Sync + 'static {
     fn shards(&self) -> Vec<Shard>;
     /// Everything about one reservation or one account, for people.
     fn inspect<'a>(&'a self, shard: Shard, what: &'a Inspection) -> Answer<'a, String>;
+    /// What of a reservation has not ended, of its first [`ATTEMPTS_SHOWN`] attempts; for people. May answer `Unsupported`.
+    fn live(&self, _shard: Shard, _id: ReservationId) -> Answer<'_, Vec<LiveHold>> {
+        Box::pin(std::future::ready(Err(EngineError::not_applied(ErrorKind::Unsupported))))
+    }
     /// What is kept of a shard, at most `max` of each kind; for people, and not for the way of a call. May answer
     /// `Unsupported`.
     fn survey(&self, shard: Shard, max: usize) -> Answer<'_, Survey> {

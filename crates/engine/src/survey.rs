@@ -17,6 +17,9 @@ pub struct Survey {
     pub more: bool,
 }
 
+/// Attempts of a reservation that are looked for by its id.
+pub const ATTEMPTS_SHOWN: Attempt = 64;
+
 /// A reservation that has not ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveHold {
@@ -28,6 +31,8 @@ pub struct LiveHold {
     pub due: Micros,
     /// It has left the gateway, and may be charged when it expires.
     pub sent: bool,
+    /// What its expiry would write to the journal.
+    pub context: Vec<u8>,
     pub legs: Vec<LiveLeg>,
 }
 

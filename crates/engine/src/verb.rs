@@ -143,6 +143,14 @@ pub struct ExpireCall {
     pub subjects: Vec<SubjectId>,
 }
 
+/// An expiry that somebody asks for before it is due.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExpireNow {
+    pub claim: Claim,
+    /// Goes to the journal instead of the reservation's context: that, and who asked and why.
+    pub entry: Vec<u8>,
+}
+
 /// A hold that is due, with what `expire` must declare.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DueHold {

@@ -11,6 +11,14 @@ pub type Attempt = u16;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LimitId(pub u32);
 
+impl ReservationId {
+    /// As it is displayed: 32 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u128::from_str_radix(text, 16).ok().filter(|_| digits).map(Self)
+    }
+}
+
 impl core::fmt::Display for ReservationId {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{:032x}", self.0)

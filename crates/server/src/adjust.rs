@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// Decimal places of nano-currency.
 const NANO: u32 = 9;
 /// Longest reason, in bytes: what the entry has room for, also where its letters have four of them.
-const REASON_MAX: usize = (NAME_MAX - 3) * (LADDER_MAX - 1);
+pub(crate) const REASON_MAX: usize = (NAME_MAX - 3) * (LADDER_MAX - 1);
 /// Longest id of an order.
 const ID_MAX: usize = 64;
 

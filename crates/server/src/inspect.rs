@@ -113,7 +113,7 @@ fn is_named(names: &Names, account: &AccountId) -> Option<bool> {
     Some(names.accounts.contains_key(account))
 }
 
-fn text(account: &AccountId) -> String {
+pub(crate) fn text(account: &AccountId) -> String {
     format!("{:016x}:{:016x}", account.subject.0, account.name)
 }
 

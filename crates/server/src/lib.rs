@@ -17,6 +17,7 @@ mod observe;
 pub mod office;
 mod reconcile;
 mod recovery;
+mod release;
 pub mod reload;
 pub mod report;
 pub mod run;

@@ -232,6 +232,8 @@ pub fn a_shard_can_be_surveyed(factory: Factory) {
     let of: Vec<_> = seen.holds[0].legs.iter().map(|leg| (leg.account, leg.held, leg.decided)).collect();
     assert_eq!(of, [(accounts[0], 90, 90), (accounts[1], 0, 1)]);
     assert_eq!(seen.holds[0].legs[0].output, 30);
+    let live = |id| wait(harness.engine().live(SHARD, ReservationId(id))).expect("live answers").value;
+    assert_eq!((live(2), live(1), live(9)), (vec![seen.holds[0].clone()], vec![], vec![]));
     // The call's own estimator and its prior.
     let learned: Vec<_> = seen.learned.iter().map(|row| (row.kind, row.calls, row.mean, row.idle)).collect();
     assert_eq!(learned, [(EstimatorKind::Ema, 1, 7_000, S); 2]);

@@ -97,6 +97,7 @@ macro_rules! engine_suite {
             l07_the_expected_demand_is_charged_not_the_worst
             l07_a_due_hold_is_revived_and_an_expired_one_is_not
             l07_holds_expire_after_a_restart
+            l07_somebody_ends_a_sent_hold_before_it_is_due
             l08_a_late_settle_corrects_quotas_only
             l08_a_late_release_takes_the_charge_back
             l08_an_unknown_claim_is_unbooked

@@ -10,8 +10,8 @@ use tollbook_engine::ledger::{
     Renewed, ReservationId,
 };
 use tollbook_engine::{
-    AdjustCall, Applied, Claim, Cursor, EngineError, ErrorKind, ExpireCall, JournalRecord, ProgressCall,
-    RebookCall, Receipt, ReleaseCall, RenewCall, SettleCall, Source, Verdict,
+    AdjustCall, Applied, Claim, Cursor, EngineError, ErrorKind, ExpireCall, ExpireNow, JournalRecord,
+    ProgressCall, RebookCall, Receipt, ReleaseCall, RenewCall, SettleCall, Source, Verdict,
 };
 
 use crate::harness::{Factory, Harness, wait};
@@ -60,6 +60,8 @@ pub enum Do {
         why: ReleaseWhy,
     },
     Expire(u128),
+    /// Expires one before it is due, because somebody says so.
+    ExpireNow(u128),
     /// Expires everything that is due, in every shard.
     Sweep,
     Adjust {
@@ -335,11 +337,12 @@ impl Table {
             Do::Expire(id) => {
                 let call = ExpireCall { claim: claim(id, 1), subjects: Vec::new() };
                 let expired = wait(self.harness.engine().expire(&[call])).expect(row).value.remove(0);
-                match (&want, expired) {
-                    (Want::Expired, Expired::Expired { .. }) | (Want::NotDue, Expired::NotDue) => {}
-                    (Want::Ended(end), Expired::Ended(got)) => assert_eq!(got, *end, "{row}"),
-                    (_, got) => panic!("{row}: {got:?}, not {want:?}"),
-                }
+                is_expired(row, expired, want);
+            }
+            Do::ExpireNow(id) => {
+                let call = ExpireNow { claim: claim(id, 1), entry: b"somebody says so".to_vec() };
+                let expired = wait(self.harness.engine().expire_now(&call)).expect(row).value;
+                is_expired(row, expired, want);
             }
             Do::Adjust { id, account: name, day, delta, opens } => {
                 let opening = opens.then_some(Opening { measure: Measure::Cost, end: day + 86_400 });
@@ -468,6 +471,14 @@ fn denied(row: &str, denial: &ledger::Denial, want: &Want) {
             assert!(wait.after > 0, "{row}: a wait takes time");
         }
         _ => panic!("{row}: {denial:?}, not {want:?}"),
+    }
+}
+
+fn is_expired(row: &str, expired: Expired, want: &Want) {
+    match (want, expired) {
+        (Want::Expired, Expired::Expired { .. }) | (Want::NotDue, Expired::NotDue) => {}
+        (Want::Ended(end), Expired::Ended(got)) => assert_eq!(got, *end, "{row}"),
+        (_, got) => panic!("{row}: {got:?}, not {want:?}"),
     }
 }
 

@@ -97,13 +97,34 @@ impl Book {
 
     /// Expire one reservation if it is due.
     pub fn expire(&mut self, now: Micros, cmd: &ExpireOne, log: &mut impl Log) -> Result<Expired, Refusal> {
+        self.expire_if(now, cmd, false, log)
+    }
+
+    /// Expire one that was sent, due or not: somebody says that nobody ends it. One at the door is about to be sent, or is
+    /// due within moments.
+    pub fn expire_now(
+        &mut self,
+        now: Micros,
+        cmd: &ExpireOne,
+        log: &mut impl Log,
+    ) -> Result<Expired, Refusal> {
+        self.expire_if(now, cmd, true, log)
+    }
+
+    fn expire_if(
+        &mut self,
+        now: Micros,
+        cmd: &ExpireOne,
+        early: bool,
+        log: &mut impl Log,
+    ) -> Result<Expired, Refusal> {
         let Some(live) = self.lives.find(cmd.id, cmd.attempt).and_then(|slot| self.lives.get(slot)) else {
             return Ok(match self.met(now, cmd.id, cmd.attempt).before {
                 Met::Ended(end) => Expired::Ended(end),
                 _ => Expired::Unknown,
             });
         };
-        if self.steady(now) < live.due() {
+        if self.steady(now) < live.due() && !(early && live.sent) {
             return Ok(Expired::NotDue);
         }
         let (context, sent) = (live.context.to_vec(), live.sent);

@@ -47,7 +47,7 @@ use tollbook_telemetry::labels;
 use crate::adjust;
 use crate::config::file::Role;
 use crate::office::{Counter, Grant};
-use crate::reconcile;
+use crate::{reconcile, release};
 use logins::{Login, Logins};
 use routes::{Action, Found, Ids, Reach, Route};
 
@@ -291,6 +291,7 @@ impl Admin {
                 answer::inspect(self, &asked.ids.tenant, grant.tenant.is_none()).await.map(Answer::from)
             }
             Action::Adjust => self.adjust(&asked).await.map(Answer::from),
+            Action::Release => self.release(&asked).await.map(Answer::from),
             Action::Reconcile => self.reconcile(&asked).await.map(Answer::from),
             Action::OpenApi => Ok(openapi::document().into()),
             action => objects::answer(self, action, asked).await,
@@ -306,6 +307,12 @@ impl Admin {
         let snapshot = self.snapshot_of(whose.0).await?;
         let books = (self.admission.as_ref(), self.journal.as_ref(), snapshot.catalog.as_ref());
         adjust::post(books, whose, &order).await
+    }
+
+    async fn release(&self, asked: &Asked<'_>) -> Result<Value, Refusal> {
+        let order = serde_json::from_slice(&asked.body);
+        let order = order.map_err(|error| adjust::bad(format!("the body is no order: {error}")))?;
+        release::release(self.admission.engine().as_ref(), asked.grant, &asked.ids.id, &order).await
     }
 
     async fn reconcile(&self, asked: &Asked<'_>) -> Result<Value, Refusal> {

@@ -56,6 +56,7 @@ pub(super) async fn answer(admin: &Admin, action: Action, asked: Asked<'_>) -> R
         | Action::Accounts
         | Action::Inspect
         | Action::Adjust
+        | Action::Release
         | Action::Reconcile
         | Action::OpenApi => Err(nothing()),
     }

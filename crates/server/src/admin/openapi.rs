@@ -161,6 +161,9 @@ fn responses(route: &Route) -> Value {
             problem("Not as the change takes it to be; `current` is what is there"),
         );
     }
+    if matches!(route.action, Action::Release) {
+        members.insert("409".to_owned(), problem("The call has not left the gateway, or has ended just now"));
+    }
     if matches!(route.action, Action::Explain) {
         members.insert("422".to_owned(), problem("Such a call is refused whatever the limits"));
     }
@@ -193,6 +196,11 @@ fn body(action: Action, generator: &mut SchemaGenerator) -> Option<Value> {
                 "reason": {"type": "string"},
                 "id": {"type": "string", "description": "Makes a repeat harmless"},
             },
+        })),
+        Action::Release => Some(json!({
+            "type": "object",
+            "required": ["reason"],
+            "properties": {"reason": {"type": "string", "description": "Stands in the journal"}},
         })),
         Action::Reconcile => Some(json!({
             "type": "object",

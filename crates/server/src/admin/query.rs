@@ -37,6 +37,7 @@ fn parameters(action: Action) -> &'static [&'static str] {
         | Action::Accounts
         | Action::Inspect
         | Action::Adjust
+        | Action::Release
         | Action::Show(_)
         | Action::Export
         | Action::Reconcile

@@ -21,6 +21,7 @@ pub(crate) enum Action {
     Accounts,
     Inspect,
     Adjust,
+    Release,
     Reconcile,
     List(ObjectKind),
     Create(ObjectKind),
@@ -115,6 +116,14 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             Role::Admin,
             Reach::All,
             "Post a difference to a quota of the tenant, with a reason",
+        ),
+        route(
+            Method::POST,
+            "/holds/{id}/release",
+            Action::Release,
+            Role::Admin,
+            Reach::Filtered,
+            "Free what a call holds that nobody ends; what it has consumed stays charged",
         ),
         route(
             Method::POST,

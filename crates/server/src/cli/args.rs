@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-pub(super) use super::args_office::{Adjust, Apply, Changes, Export, ObjectCommand, Objects, Operators};
+pub(super) use super::args_office::{
+    Adjust, Apply, Changes, Export, ObjectCommand, Objects, Operators, Release,
+};
 pub(super) use super::args_reconcile::Reconcile;
 use crate::config::values::Span;
 use crate::report::By;
@@ -74,6 +76,8 @@ pub enum Command {
     Export(Export),
     /// Post a difference to a quota: a credit, a top-up, a correction
     Adjust(Adjust),
+    /// Free what a call holds that nobody ends
+    Release(Release),
     /// Who changed what in the store, and when
     Changes(Changes),
     /// Read what calls were charged

@@ -164,6 +164,27 @@ pub struct Changes {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+`tollbook inspect TENANT` shows the ids of live reservations. Both sides of the call are freed, the tenant's and the
+pool's, as if they had expired: what a limit charges on expiry is charged, and if the call ends later after all, it is
+booked then. A call that has not left the gateway is refused: it ends by itself. The journal keeps who asked and why.
+
+Example:
+  tollbook release 9c1f0e7722ab41d00000000000000007 --reason 'gateway b hangs, ticket 4711'")]
+pub struct Release {
+    /// The reservation's id
+    pub id: String,
+    /// Why; it stands in the journal
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub operators: Operators,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
 Above 0 is used, below 0 is given back, in the limit's unit (of cost: currency). Only the period that runs can be
 adjusted. The journal keeps an entry with the reason and who asked. A repeat with the same --id posts nothing.
 

@@ -19,6 +19,7 @@ mod objects;
 mod output;
 mod reconcile;
 mod reconcile_unbooked;
+mod release;
 mod report;
 mod serve;
 mod simulate;
@@ -131,6 +132,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Apply(args) => objects::apply(&args, console),
         Command::Export(args) => objects::export(&args, console),
         Command::Adjust(args) => objects::adjust(&args, console),
+        Command::Release(args) => release::run(&args, console),
         Command::Changes(args) => objects::changes(&args, console),
         Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
         Command::Reconcile(args) => reconcile::run(&args, console),

@@ -23,17 +23,17 @@ const PAGE: usize = 1_000;
 const NOT_IN_TABLES: [&str; 5] = ["tenant", "project", "created_at", "changed_at", "version"];
 
 /// A listener and the key for it.
-struct Session<'a> {
+pub(super) struct Session<'a> {
     admin: &'a str,
     key: String,
 }
 
 impl<'a> Session<'a> {
-    fn new(operators: &'a Operators) -> Result<Self, Failure> {
+    pub(super) fn new(operators: &'a Operators) -> Result<Self, Failure> {
         Ok(Self { admin: &operators.admin, key: client::key(operators)? })
     }
 
-    fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    pub(super) fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         self.send_for(method, path, body, client::ANY)
     }
 

@@ -54,8 +54,7 @@ impl Named {
     }
 
     pub(crate) fn id(&self) -> Option<ReservationId> {
-        let digits = self.reservation.len() == 32 && self.reservation.bytes().all(|b| b.is_ascii_hexdigit());
-        u128::from_str_radix(&self.reservation, 16).ok().filter(|_| digits).map(ReservationId)
+        ReservationId::parse(&self.reservation)
     }
 }
 

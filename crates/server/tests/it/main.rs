@@ -22,6 +22,7 @@ mod program;
 mod providers;
 mod reconcile;
 mod reconcile_post;
+mod release;
 mod report;
 mod serve;
 mod simulate;

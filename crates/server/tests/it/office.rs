@@ -28,10 +28,20 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::paced(Duration::ZERO)
+    }
+
+    /// With a provider that takes its time for each word of a stream.
+    pub(crate) fn paced(pace: Duration) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let provider = runtime.block_on(Provider::start(Duration::ZERO)).unwrap();
+        let provider = runtime.block_on(Provider::start(pace)).unwrap();
         Self { _runtime: runtime, provider, folder: tempfile::tempdir().unwrap(), store: None, book: None }
+    }
+
+    /// Another file than the usual.
+    pub(crate) fn keep_in(&mut self, name: &str) {
+        self.store = Some(self.folder.path().join(name).display().to_string());
     }
 
     /// A gateway's file: models, no tenants, and a folder of its own.

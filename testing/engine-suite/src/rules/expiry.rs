@@ -1,11 +1,11 @@
 //! L7: what becomes of holds that nobody ends.
 
-use tollbook_engine::ledger::{End, Measure};
-use tollbook_engine::{SEQ_END, Source};
+use tollbook_engine::ledger::{End, Measure, Met};
+use tollbook_engine::{SEQ_END, SEQ_LATE, Source};
 
 use crate::harness::Factory;
 use crate::legs::{S, call, daily, rpm, tpm};
-use crate::table::{Do, Want, check, renew, renew_at_door};
+use crate::table::{Do, Want, check, renew, renew_at_door, settle};
 
 pub fn l07_a_hold_at_the_door_gives_everything_back(factory: Factory) {
     let legs = || [rpm("k:rpm", 10), tpm("k:tpm", 100, 60), daily("t:cost", Measure::Cost, 100, 60)];
@@ -84,6 +84,37 @@ pub fn l07_holds_expire_after_a_restart(factory: Factory) {
             (S, Do::Balance("k:tpm"), Want::Is(0, 60)),
             (15 * S, Do::Sweep, Want::Swept(1)),
             (15 * S, Do::Balance("k:tpm"), Want::Is(0, 0)),
+        ],
+    );
+}
+
+pub fn l07_somebody_ends_a_sent_hold_before_it_is_due(factory: Factory) {
+    let legs = || [rpm("k:rpm", 10), tpm("k:tpm", 100, 60), daily("t:cost", Measure::Cost, 100, 60)];
+    check(
+        factory,
+        vec![
+            (0, Do::Reserve(call(1, legs())), Want::Admit),
+            // At the door it is about to be sent.
+            (0, Do::ExpireNow(1), Want::NotDue),
+            (5 * S, renew(1), Want::Renewed(vec![0, 60, 60])),
+            (6 * S, Do::ExpireNow(1), Want::Expired),
+            (6 * S, Do::ExpireNow(1), Want::Ended(End::Expired)),
+            // What is freed and what is charged is as at any expiry.
+            (6 * S, Do::Balance("k:rpm"), Want::Is(1, 0)),
+            (6 * S, Do::Balance("k:tpm"), Want::Is(0, 0)),
+            (6 * S, Do::Balance("t:cost"), Want::Is(60, 0)),
+            (6 * S, renew(1), Want::RenewEnded(End::Expired)),
+            // The call went on, and is booked when it ends.
+            (9 * S, settle(1, [1, 70, 80]), Want::Met(Met::Late)),
+            (9 * S, Do::Balance("t:cost"), Want::Is(80, 0)),
+            (9 * S, settle(1, [1, 70, 80]), Want::Met(Met::Ended(End::Corrected))),
+            (9 * S, Do::Kill, Want::Nothing),
+            (9 * S, Do::Balance("t:cost"), Want::Is(80, 0)),
+            (
+                9 * S,
+                Do::Journal,
+                Want::Entries(vec![(1, 1, SEQ_END, Source::Expired, 60), (1, 1, SEQ_LATE, Source::Late, 20)]),
+            ),
         ],
     );
 }

@@ -54,6 +54,7 @@ pub(crate) fn limit(check: &mut Check, catalog: &Catalog, index: usize, draft: &
         count_denied: draft.count_denied,
         refund_failed: draft.refund_failed,
         opening: draft.opening.unwrap_or(Opening::FromJournal),
+        origin: draft.origin.clone(),
     })
 }
 

@@ -122,6 +122,7 @@ impl Limit {
             count_denied: lines.has("count_denied"),
             refund_failed: lines.has("refund_failed"),
             opening: if lines.has("opening_zero") { Opening::Zero } else { Opening::FromJournal },
+            origin: None,
         })
     }
 }

@@ -6,6 +6,7 @@
 use crate::calendar::{Anchor, PeriodRule};
 use crate::meter::MeterPair;
 use crate::subject::Scope;
+use std::sync::Arc;
 use tollbook_ledger::{Hold, Measure, Micros, OnExpiry, Shape, Weights};
 
 /// Longest name of a limit, in bytes.
@@ -132,6 +133,8 @@ pub struct LimitDraft {
     pub strict: Option<bool>,
     /// Of a pool's rate on llm_tokens: how its provider counts.
     pub charge: Option<ChargeAt>,
+    /// Where it is written, for people; part of no definition.
+    pub origin: Option<Arc<str>>,
 }
 
 impl LimitDraft {
@@ -159,6 +162,7 @@ impl LimitDraft {
             booking: None,
             strict: None,
             charge: None,
+            origin: None,
         }
     }
 }
@@ -205,6 +209,8 @@ pub struct Limit {
     pub count_denied: bool,
     pub refund_failed: bool,
     pub opening: Opening,
+    /// Where it is written, for people; part of no definition.
+    pub origin: Option<Arc<str>>,
 }
 
 /// A shape with everything decided.

@@ -178,6 +178,25 @@ impl Price {
         }
     }
 
+    /// The rates that no step changes.
+    pub fn base(&self) -> &Rates {
+        &self.base
+    }
+
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Multipliers of service tiers, in thousandths.
+    pub fn tiers(&self) -> &BTreeMap<String, u32> {
+        &self.tiers
+    }
+
+    /// Nano-currency per call of hosted tools, but for web searches.
+    pub fn tools(&self) -> &BTreeMap<HostedTool, u64> {
+        &self.tools
+    }
+
     /// The rates of a call with that much input in all.
     pub fn rates(&self, input: u64) -> &Rates {
         self.steps.iter().rev().find(|step| input > step.above).map_or(&self.base, |step| &step.rates)

@@ -15,6 +15,7 @@ pub mod key;
 pub mod live;
 mod observe;
 pub mod office;
+mod prices;
 mod reconcile;
 mod recovery;
 mod release;

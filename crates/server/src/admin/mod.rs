@@ -7,9 +7,11 @@
 //! When the engine or the store is away: 503, and calls go on. Answers that are no success are problems (RFC 9457).
 
 mod answer;
+mod limits;
 mod logins;
 mod objects;
 mod openapi;
+mod prices;
 mod query;
 mod routes;
 mod strict;
@@ -287,6 +289,8 @@ impl Admin {
         match route.action {
             Action::Explain => answer::explain(self, &asked.body).await.map(Answer::from),
             Action::Accounts => answer::accounts(self).await.map(Answer::from),
+            Action::Limits => limits::answer(self, &asked).map(Answer::from),
+            Action::Prices => prices::answer(self, &asked).map(Answer::from),
             Action::Inspect => {
                 answer::inspect(self, &asked.ids.tenant, grant.tenant.is_none()).await.map(Answer::from)
             }

@@ -25,8 +25,8 @@ use crate::office::{
 use crate::seal::Seal;
 
 /// Objects on a page unless the question says otherwise, and at most.
-const PAGE: usize = 100;
-const PAGE_MAX: usize = 1_000;
+pub(super) const PAGE: usize = 100;
+pub(super) const PAGE_MAX: usize = 1_000;
 /// How often a merge is tried while others change the same object.
 const MERGES: usize = 64;
 /// How many characters of a secret tell keys apart.
@@ -54,6 +54,8 @@ pub(super) async fn answer(admin: &Admin, action: Action, asked: Asked<'_>) -> R
         Action::Export => desk.export().await,
         Action::Explain
         | Action::Accounts
+        | Action::Limits
+        | Action::Prices
         | Action::Inspect
         | Action::Adjust
         | Action::Release

@@ -101,6 +101,19 @@ fn parameters(route: &Route) -> Vec<Value> {
             parameters.push(before);
             parameters.push(text("query", "tenant", false, "Of this tenant's objects"));
         }
+        Action::Limits => {
+            parameters.push(limit);
+            parameters.push(text("query", "after", false, "Names after this one: `next` of the page before"));
+            parameters.push(text(
+                "query",
+                "tenant",
+                false,
+                "Of this tenant, its projects, keys and services",
+            ));
+        }
+        Action::Prices => {
+            parameters.push(text("query", "model", false, "Only what is said of this one"));
+        }
         Action::Replace(_) | Action::Merge(_) | Action::Delete(_) | Action::Rotate(_) => {
             let about = "The version that is changed, as ETag told it; `*` for any";
             parameters.push(text("header", "If-Match", false, about));

@@ -30,6 +30,8 @@ fn parameters(action: Action) -> &'static [&'static str] {
     match action {
         Action::List(_) => &["limit", "after", "prefix"],
         Action::Changes => &["limit", "before", "tenant"],
+        Action::Limits => &["limit", "after", "tenant"],
+        Action::Prices => &["model"],
         Action::Create(_) | Action::Replace(_) | Action::Merge(_) | Action::Rotate(_) => &["dry_run"],
         Action::Delete(_) => &["dry_run", "cascade"],
         Action::Apply => &["dry_run", "prune"],

@@ -19,6 +19,8 @@ pub(crate) const ROOT: &str = "/admin/v1";
 pub(crate) enum Action {
     Explain,
     Accounts,
+    Limits,
+    Prices,
     Inspect,
     Adjust,
     Release,
@@ -101,6 +103,15 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             Reach::All,
             "All accounts that limits name, with their figures",
         ),
+        route(
+            Method::GET,
+            "/limits",
+            Action::Limits,
+            Role::Viewer,
+            Reach::Filtered,
+            "All limits in force, and where each is written",
+        ),
+        route(Method::GET, "/prices", Action::Prices, Role::Viewer, Reach::All, "The price book in force"),
         route(
             Method::GET,
             "/inspect/{tenant}",

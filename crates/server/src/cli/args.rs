@@ -10,7 +10,8 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 pub(super) use super::args_office::{
-    Adjust, Apply, Changes, Export, ObjectCommand, Objects, Operators, Release,
+    Adjust, Apply, Changes, Export, LimitCommand, Limits, ObjectCommand, Objects, Operators, PriceCommand,
+    Prices, Release,
 };
 pub(super) use super::args_reconcile::Reconcile;
 use crate::config::values::Span;
@@ -70,6 +71,10 @@ pub enum Command {
     Model(Objects),
     /// Operators: who may look at and change all this
     Operator(Objects),
+    /// Limits: what is in force, and where it is written
+    Limit(Limits),
+    /// Prices: what is in force
+    Price(Prices),
     /// Make the store's plans and tenants be what a file says; the difference is shown first
     Apply(Apply),
     /// Write the store's plans and tenants as a file that `apply` takes

@@ -163,6 +163,49 @@ pub struct Changes {
 }
 
 #[derive(Debug, Args)]
+pub struct Limits {
+    #[command(flatten)]
+    pub operators: Operators,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: LimitCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LimitCommand {
+    /// List all limits in force: whose they are, what they allow, where they are written
+    List {
+        /// Only of this tenant, its projects, keys and services
+        #[arg(long, value_name = "ID")]
+        tenant: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Prices {
+    #[command(flatten)]
+    pub operators: Operators,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: PriceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PriceCommand {
+    /// List the prices in force, per million llm_tokens
+    List,
+    /// Show all parts of a model's price
+    Show {
+        /// The model, as it is configured
+        model: String,
+    },
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "\
 `tollbook inspect TENANT` shows the ids of live reservations. Both sides of the call are freed, the tenant's and the
 pool's, as if they had expired: what a limit charges on expiry is charged, and if the call ends later after all, it is

@@ -15,8 +15,10 @@ mod import;
 mod inspect;
 mod journal;
 mod keys;
+mod limits;
 mod objects;
 mod output;
+mod prices;
 mod reconcile;
 mod reconcile_unbooked;
 mod release;
@@ -129,6 +131,8 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Upstream(args) => objects::run(ObjectKind::Upstream, &args, console),
         Command::Model(args) => objects::run(ObjectKind::Model, &args, console),
         Command::Operator(args) => objects::run(ObjectKind::Operator, &args, console),
+        Command::Limit(args) => limits::run(&args, console),
+        Command::Price(args) => prices::run(&args, console),
         Command::Apply(args) => objects::apply(&args, console),
         Command::Export(args) => objects::export(&args, console),
         Command::Adjust(args) => objects::adjust(&args, console),

@@ -355,8 +355,10 @@ impl<'a> Maker<'a> {
                 policy::ShapeDraft::Quota { period: policy::PeriodKind::Minute, zone: None, anchor: None };
             let mut draft = policy::LimitDraft::new(scope.clone(), measure, shape, i128::from(ceiling));
             draft.strictness = Some(policy::Strictness::Soft);
+            let path = format!("{path}.{field}");
+            draft.origin = Some(path.as_str().into());
             self.draft.limits.push(draft);
-            self.paths.limits.push(format!("{path}.{field}"));
+            self.paths.limits.push(path);
         }
         self.limits(path, "limits", &scope, owner.1, &service.limits);
     }

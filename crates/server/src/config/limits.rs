@@ -83,6 +83,7 @@ pub(super) fn draft(
             file::Charge::Start => policy::ChargeAt::Start,
             file::Charge::Stream => policy::ChargeAt::Stream,
         }),
+        origin: Some(path.into()),
     })
 }
 

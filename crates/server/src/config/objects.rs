@@ -108,6 +108,19 @@ fn fault((path, what, help): (String, String, String)) -> Fault {
     }
 }
 
+/// The pool of a model.
+pub fn pool_of(form: &Form) -> Option<String> {
+    match form {
+        Form::Model(model) => Some(catalog::pool_id(model)),
+        _ => None,
+    }
+}
+
+/// Where a limit is written, for people; whether that is the store.
+pub fn origin(path: &str) -> (String, bool) {
+    (readable(path), path.contains(END))
+}
+
 /// Places in a text as they are shown: `tenants/acme: limits[0]`.
 fn readable(text: &str) -> String {
     text.replace(&format!("{END}."), ": ").replace(END, "")

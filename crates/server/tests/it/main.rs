@@ -15,6 +15,7 @@ mod domain;
 mod fleet;
 mod import;
 mod journal;
+mod listed;
 mod office;
 mod office_attacks;
 mod process;

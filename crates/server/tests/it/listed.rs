@@ -1,0 +1,146 @@
+//! What is in force, as lists: limits and prices.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::office::{World, cli};
+use crate::process::{Tollbook, call};
+
+/// A gateway whose model has a limit, and a tenant with limits of all kinds.
+fn start(world: &World) -> Tollbook {
+    let path = world.file("a", &["m", "n"]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text =
+        text.replacen("price:", "limits: [{ name: pool, measure: concurrency, ceiling: 9 }], price:", 1);
+    std::fs::write(&path, format!("{text}default_price: {{ input: 3, output: 4 }}\n")).unwrap();
+    let gateway = Tollbook::start(&["serve", "-c", &path], Path::new(&path).parent().unwrap());
+    let rate = |name: &str| json!({"name": name, "measure": "tokens", "window": "60s", "ceiling": 5_000});
+    gateway.ask("POST", "/plans", json!({"id": "gold", "limits": [rate("fast")]}), 201);
+    let budget = json!({"name": "budget", "measure": "cost", "period": "month", "ceiling": "2.50"});
+    let tenant = json!({"id": "acme", "plan": "gold", "limits": [budget], "user_limits": [rate("each")]});
+    gateway.ask("POST", "/tenants", tenant, 201);
+    gateway.ask("POST", "/tenants/acme/services", json!({"id": "chat", "rpm": 60, "tpm": 9_000}), 201);
+    gateway.ask("POST", "/tenants", json!({"id": "other", "plan": "gold"}), 201);
+    gateway
+}
+
+#[test]
+fn every_limit_is_listed_with_where_it_is_written() {
+    let world = World::new();
+    let gateway = start(&world);
+    let all = gateway.ask("GET", "/limits", Value::Null, 200);
+    let told: Vec<(String, String, String, String)> = all["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let from = &row["from"];
+            let from = ["kind", "source", "at"].map(|part| text(&from[part])).join(" ");
+            (text(&row["limit"]), text(&row["subject"]), text(&row["booking"]), from)
+        })
+        .collect();
+    let row = |limit: &str, subject: &str, booking: &str, from: &str| {
+        [limit, subject, booking, from].map(str::to_owned).into()
+    };
+    assert_eq!(
+        told,
+        [
+            row("budget", "tenant acme", "", "tenant store tenants/acme: limits[0]"),
+            row("each", "each user of acme", "forecast", "tenant store tenants/acme: user_limits[0]"),
+            row("fast of acme", "tenant acme", "forecast", "plan store plans/gold: limits[0]"),
+            row("fast of other", "tenant other", "forecast", "plan store plans/gold: limits[0]"),
+            row("pool", "pool u/m", "", "model file models[0].limits[0]"),
+            row(
+                "service acme/chat requests minute",
+                "service acme/chat",
+                "",
+                "service store tenants/acme/services/chat: rpm"
+            ),
+            row(
+                "service acme/chat tokens minute",
+                "service acme/chat",
+                "",
+                "service store tenants/acme/services/chat: tpm"
+            ),
+        ]
+    );
+    let budget = &all["data"][0];
+    assert_eq!((&budget["ceiling"], &budget["decimal"]), (&json!(2_500_000_000_u64), &json!("2.5")));
+    assert_eq!((&budget["strictness"], &budget["when_away"]), (&json!("hard"), &json!("closed")));
+
+    // By pages, and of one tenant.
+    let mut names = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = gateway.ask("GET", &format!("/limits?tenant=acme&limit=2{after}"), Value::Null, 200);
+        let rows = page["data"].as_array().unwrap();
+        assert!(rows.len() <= 2);
+        names.extend(rows.iter().map(|row| row["limit"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={}", next.replace(' ', "%20"));
+    }
+    let of_acme: Vec<String> =
+        told.iter().filter(|(_, of, ..)| of.contains("acme")).map(|(name, ..)| name.clone()).collect();
+    assert_eq!((names.len(), names), (5, of_acme));
+    gateway.ask("GET", "/limits?nonsense=1", Value::Null, 400);
+
+    // One of a tenant sees that tenant's, and neither pools nor others.
+    let bound =
+        gateway.ask("POST", "/operators", json!({"id": "b", "role": "viewer", "tenant": "other"}), 201);
+    let secret = bound["secret"].as_str().unwrap();
+    let seen = |path: &str| call(gateway.admin.unwrap(), "GET", &format!("/admin/v1{path}"), secret, "");
+    let mine = seen("/limits").1;
+    assert_eq!(
+        (mine["data"].as_array().unwrap().len(), &mine["data"][0]["limit"]),
+        (1, &json!("fast of other"))
+    );
+    assert_eq!(seen("/limits?tenant=acme").1["data"], json!([]));
+    assert_eq!(seen("/prices").0, 403);
+
+    let (code, out, err) = cli(&gateway, &["limit", "list", "--tenant", "other"]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((code, lines.len()), (0, 2), "{out}{err}");
+    assert!(lines[0].starts_with("limit          of            counts  as"), "{out}");
+    assert!(
+        lines[1].ends_with("5,000  -      soft        plan of the store, plans/gold: limits[0]"),
+        "{out}"
+    );
+    let (_, out, _) = cli(&gateway, &["limit", "list", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), all["data"]);
+}
+
+#[test]
+fn prices_in_force_are_listed_and_shown() {
+    let world = World::new();
+    let gateway = start(&world);
+    let book = gateway.ask("GET", "/prices", Value::Null, 200);
+    assert_eq!(
+        (book["in_force"].as_bool(), book["data"].as_array().unwrap().len()),
+        (Some(true), 2),
+        "{book}"
+    );
+    assert!(book["version"].as_str().unwrap().parse::<i64>().unwrap() > 0, "{book}");
+    let m = &book["data"][0];
+    assert_eq!(
+        (&m["model"], &m["source"], &m["price"]["input"], &m["price"]["cached"]),
+        (&json!("m"), &json!("file"), &json!("1"), &json!("1"))
+    );
+    let other = gateway.ask("GET", "/prices?model=x", Value::Null, 200);
+    assert_eq!(
+        (&other["data"][0]["source"], &other["data"][0]["price"]["output"]),
+        (&json!("default"), &json!("4"))
+    );
+
+    let (code, out, err) = cli(&gateway, &["price", "list"]);
+    assert_eq!((code, out.lines().count()), (0, 5), "{out}{err}");
+    assert!(
+        out.lines().nth(2).unwrap().starts_with("m                1       1            1       2"),
+        "{out}"
+    );
+    let (code, out, _) = cli(&gateway, &["price", "show", "m"]);
+    assert!(code == 0 && out.contains("\noutput          2\n") && out.contains(", in force\n"), "{out}");
+    let (_, out, _) = cli(&gateway, &["price", "list", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), book);
+}

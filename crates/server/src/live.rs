@@ -24,6 +24,7 @@ use crate::config::file::Log;
 use crate::config::{Setup, Traces};
 use crate::history;
 use crate::office::{Done, Ground, Next, Office, OfficeError, Order, State};
+use crate::prices;
 use crate::run::warm;
 
 /// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
@@ -166,6 +167,9 @@ impl Live {
                 bail!("other gateways write the history of the limits faster than this one can follow");
             }
         };
+        if snapshot.prices.version != self.admission.snapshot().prices.version {
+            prices::keep(&self.store, &snapshot.prices).await?;
+        }
         // Nothing fails from here on.
         self.open(list).await;
         self.gateway.replace(prepared);

@@ -5,12 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use tollbook_pricing::{Price, PriceBook, Rates};
-use tollbook_store::nano_text;
+use tollbook_store::{PRICE_BOOK_MAX, PriceBooks, nano_text};
+
+/// A part's name, and its rate.
+type Part = (&'static str, fn(&Rates) -> u64);
 
 /// The parts of a price in the words of the configuration.
-const PARTS: [(&str, fn(&Rates) -> u64); 9] = [
+const PARTS: [Part; 9] = [
     ("input", |rates| rates.input),
     ("cached", |rates| rates.cache_read),
     ("cache_write", |rates| rates.cache_write_5m),
@@ -21,6 +25,34 @@ const PARTS: [(&str, fn(&Rates) -> u64); 9] = [
     ("image_input", |rates| rates.image_input),
     ("audio_output", |rates| rates.audio_output),
 ];
+
+/// Writes down what a book says, for those who ask when it is not in force any more.
+pub(crate) async fn keep(store: &dyn PriceBooks, book: &PriceBook) -> anyhow::Result<()> {
+    let document = document(book).to_string();
+    if document.len() > PRICE_BOOK_MAX {
+        let (version, bytes) = (book.version, document.len());
+        tracing::warn!(
+            version,
+            bytes,
+            "the price book is too large to be kept; its prices cannot be told later"
+        );
+        return Ok(());
+    }
+    store.price_book_keep(book.version, &document).await.context("cannot write down the price book")?;
+    Ok(())
+}
+
+/// What a book's document says of a model.
+pub(crate) fn of_model<'a>(book: &'a Value, model: &str) -> Option<&'a Value> {
+    let own = book.get("models").and_then(|models| models.get(model));
+    own.or_else(|| book.get("default")).filter(|price| !price.is_null())
+}
+
+/// Unix milliseconds as people read them.
+pub(crate) fn instant(ms: u64) -> Value {
+    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or(Value::Null, |at| at.to_string().into())
+}
 
 /// A whole book.
 pub(crate) fn document(book: &PriceBook) -> Value {

@@ -20,7 +20,7 @@ use tollbook_gateway::{Config, Gateway};
 use tollbook_jobs::{Drain, Drift, Forgets, Opening, Openings, Recover, Sweep};
 use tollbook_ledger::units::SECOND;
 use tollbook_policy::Catalog;
-use tollbook_store::Journal;
+use tollbook_store::{Journal, PriceBooks};
 use tollbook_store_sql::{Place, SqlStore};
 use tollbook_telemetry::Metrics;
 
@@ -29,7 +29,7 @@ use crate::book::OpenBook;
 use crate::config::{Base, Book, Setup};
 use crate::live::{Live, Pinned};
 use crate::office::{Ground, Means, Next, Office, Reader};
-use crate::{history, observe, office, recovery};
+use crate::{history, observe, office, prices, recovery};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
@@ -144,6 +144,7 @@ impl Books {
         let (catalog, openings) =
             history::take_up(Catalog::clone(&snapshot.catalog), &store, &store, now / SECOND).await?;
         snapshot.catalog = Arc::new(catalog);
+        prices::keep(&store, &snapshot.prices).await?;
         metrics.process_start_unix.set((), now / SECOND);
         metrics.config_loaded_unix.set((), now / SECOND);
         warm(&snapshot);
@@ -187,7 +188,9 @@ impl Running {
         let (counter, orders) = office.as_ref().map(|office| office.counter()).unzip();
         let admin = operators.map(|(listener, key)| {
             let (admission, metrics) = (Arc::clone(&admission), Arc::clone(&metrics));
-            let admin = Admin::new(admission, Arc::new(store.clone()), counter, (&key, metrics))?;
+            let kept =
+                (Arc::new(store.clone()) as Arc<dyn Journal>, Arc::new(store.clone()) as Arc<dyn PriceBooks>);
+            let admin = Admin::new(admission, kept, counter, (&key, metrics))?;
             anyhow::Ok((listener, admin))
         });
         let admin = admin.transpose()?;

@@ -26,7 +26,7 @@ type KeyLine = (String, u8, u16, u16, u8);
 
 impl SqlStore {
     /// One statement that writes, whatever it changes.
-    fn changed(&self, write: impl Fn() -> Ask + Send + 'static) -> Answer<'_, ()> {
+    pub(crate) fn changed(&self, write: impl Fn() -> Ask + Send + 'static) -> Answer<'_, ()> {
         self.pools.again(move || {
             let write = write();
             Box::pin(async move { self.pools.change(write).await.map(|_| ()) })
@@ -257,6 +257,6 @@ fn since(age: i64) -> Duration {
     }
 }
 
-fn millis(span: Duration) -> i64 {
+pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

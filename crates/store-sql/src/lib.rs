@@ -13,6 +13,7 @@
 mod append;
 mod backfill;
 mod db;
+mod desk;
 mod edits;
 mod error;
 mod fleet;

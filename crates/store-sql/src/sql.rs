@@ -125,7 +125,13 @@ statements!(
     CHANGE_NEWEST "change_newest",
     CHANGE_SINCE "change_since",
     CHANGE_LIST "change_list",
-    CHANGE_OF_TENANT "change_of_tenant";
+    CHANGE_OF_TENANT "change_of_tenant",
+    PRICE_BOOK_KEEP "price_book_keep",
+    PRICE_BOOK_ONE "price_book_one",
+    PRICE_BOOK_LIST "price_book_list",
+    JOB_FREE "job_free",
+    JOB_TAKE "job_take",
+    JOB_LEAVE "job_leave";
     sqlite:
     ENTRY_NEWEST "entry_newest",
     ENTRY_OWNERS "entry_owners";
@@ -177,6 +183,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0003_fleet.sql"),
     include_str!("../sql/sqlite/migrations/0004_objects.sql"),
     include_str!("../sql/sqlite/migrations/0005_marks.sql"),
+    include_str!("../sql/sqlite/migrations/0006_prices_and_jobs.sql"),
 ];
 
 /// The same for MySQL; one statement is one step.
@@ -186,6 +193,7 @@ pub(crate) const MYSQL_MIGRATIONS: &[&str] = &[
     include_str!("../sql/mysql/migrations/0003_fleet.sql"),
     include_str!("../sql/mysql/migrations/0004_objects.sql"),
     include_str!("../sql/mysql/migrations/0005_marks.sql"),
+    include_str!("../sql/mysql/migrations/0006_prices_and_jobs.sql"),
 ];
 
 /// Layouts before this one know no shards.

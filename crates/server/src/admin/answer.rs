@@ -10,7 +10,7 @@ use tollbook_admission::{
 use tollbook_store::{Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
-use super::{Admin, Refusal, bad};
+use super::{Admin, Refusal, bad, prices};
 use crate::accounts;
 
 /// `POST /admin/v1/explain`: a past call by its request id, or a call that could be made.
@@ -233,7 +233,20 @@ async fn past(admin: &Admin, request_id: &str) -> Result<Value, Refusal> {
         );
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_request", message));
     }
-    Ok(json!({"request_id": request_id, "entries": entries.iter().map(entry).collect::<Vec<_>>()}))
+    let mut told = Vec::with_capacity(entries.len());
+    for one in &entries {
+        let (mut entry, body) = (entry(one), &one.body);
+        let price = match body.price_version {
+            0 => Value::Null,
+            version => prices::of_model(admin, version, &body.model_priced).await?,
+        };
+        if let Value::Object(members) = &mut entry {
+            // What this version said, whatever is in force now.
+            members.insert("price".to_owned(), price);
+        }
+        told.push(entry);
+    }
+    Ok(json!({"request_id": request_id, "entries": told}))
 }
 
 fn entry(entry: &Entry) -> Value {

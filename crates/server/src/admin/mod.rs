@@ -42,7 +42,7 @@ use tokio::sync::{Semaphore, watch};
 use tollbook_admission::{Admission, Snapshot};
 use tollbook_gateway::{HeadBounds, Screen, refused_head};
 use tollbook_ledger::units::SECOND;
-use tollbook_store::{DOCUMENT_MAX, Journal};
+use tollbook_store::{DOCUMENT_MAX, Journal, PriceBooks};
 use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels;
 
@@ -72,6 +72,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub struct Admin {
     pub admission: Arc<Admission>,
     pub journal: Arc<dyn Journal>,
+    pub(crate) prices: Arc<dyn PriceBooks>,
     /// Where the store defines who may ask.
     pub(crate) counter: Option<Counter>,
     /// Digest of the key, so that the time of a comparison tells nothing of its length either; without one nobody comes in.
@@ -155,12 +156,13 @@ impl std::fmt::Debug for Admin {
 impl Admin {
     pub fn new(
         admission: Arc<Admission>,
-        journal: Arc<dyn Journal>,
+        (journal, prices): (Arc<dyn Journal>, Arc<dyn PriceBooks>),
         counter: Option<Counter>,
         (key, metrics): (&SecretString, Arc<Metrics>),
     ) -> anyhow::Result<Arc<Self>> {
         let logins = Logins::new().context("the system gives no randomness")?;
-        let admin = Self { admission, journal, counter, key: ArcSwapOption::empty(), logins, metrics };
+        let admin =
+            Self { admission, journal, prices, counter, key: ArcSwapOption::empty(), logins, metrics };
         admin.set_key(Some(key));
         Ok(Arc::new(admin))
     }
@@ -290,7 +292,7 @@ impl Admin {
             Action::Explain => answer::explain(self, &asked.body).await.map(Answer::from),
             Action::Accounts => answer::accounts(self).await.map(Answer::from),
             Action::Limits => limits::answer(self, &asked).map(Answer::from),
-            Action::Prices => prices::answer(self, &asked).map(Answer::from),
+            Action::Prices => prices::answer(self, &asked).await.map(Answer::from),
             Action::Inspect => {
                 answer::inspect(self, &asked.ids.tenant, grant.tenant.is_none()).await.map(Answer::from)
             }

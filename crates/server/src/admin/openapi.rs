@@ -113,6 +113,8 @@ fn parameters(route: &Route) -> Vec<Value> {
         }
         Action::Prices => {
             parameters.push(text("query", "model", false, "Only what is said of this one"));
+            let about = "A version, as entries of the journal name it; the one in force if absent";
+            parameters.push(text("query", "version", false, about));
         }
         Action::Replace(_) | Action::Merge(_) | Action::Delete(_) | Action::Rotate(_) => {
             let about = "The version that is changed, as ETag told it; `*` for any";

@@ -1,18 +1,62 @@
 //! `GET /admin/v1/prices`: the price book in force, and what earlier versions of it said.
 
+use http::StatusCode;
 use serde_json::{Value, json};
 use tollbook_store::{ObjectKind, ObjectName};
 
+use super::answer::away;
 use super::query::Query;
 use super::routes::Action;
-use super::{Admin, Asked, Refusal};
+use super::{Admin, Asked, Refusal, bad};
 use crate::prices;
 
-pub(super) fn answer(admin: &Admin, asked: &Asked<'_>) -> Result<Value, Refusal> {
+/// Versions that are told, the newest.
+const VERSIONS_MAX: usize = 100;
+
+pub(super) async fn answer(admin: &Admin, asked: &Asked<'_>) -> Result<Value, Refusal> {
     let query = Query::parse(Action::Prices, asked.query)?;
     let snapshot = admin.admission.snapshot();
-    let book = prices::document(&snapshot.prices);
-    told(admin, &book, (snapshot.prices.version, true), query.text("model"))
+    let (now, model) = (snapshot.prices.version, query.text("model"));
+    let version = query.text("version").map(str::parse).transpose();
+    let version: u64 = version.map_err(|_| bad("`version` is no number"))?.unwrap_or(now);
+    let book = if version == now {
+        prices::document(&snapshot.prices)
+    } else {
+        let message =
+            || format!("there was no version {version} of the price book, or it is older than this store");
+        kept(admin, version)
+            .await?
+            .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "no_version", message()))?
+    };
+    let mut answer = told(admin, &book, (version, version == now), model)?;
+    let versions =
+        admin.prices.price_versions(VERSIONS_MAX).await.map_err(|error| away(&error.to_string()))?;
+    let versions = versions.into_iter().map(
+        |(version, first)| json!({"version": version.to_string(), "first_in_force": prices::instant(first)}),
+    );
+    if let Value::Object(members) = &mut answer {
+        members.insert("versions".to_owned(), versions.collect());
+    }
+    Ok(answer)
+}
+
+/// What a version said, by the store.
+async fn kept(admin: &Admin, version: u64) -> Result<Option<Value>, Refusal> {
+    let kept = admin.prices.price_book(version).await.map_err(|error| away(&error.to_string()))?;
+    let read = kept.map(|kept| serde_json::from_str(&kept.document)).transpose();
+    read.map_err(|error| away(&format!("version {version} of the price book cannot be read: {error}")))
+}
+
+/// What a version said of a model; nothing where that is not known.
+pub(super) async fn of_model(admin: &Admin, version: u64, model: &str) -> Result<Value, Refusal> {
+    let snapshot = admin.admission.snapshot();
+    let book = if version == snapshot.prices.version {
+        Some(prices::document(&snapshot.prices))
+    } else {
+        kept(admin, version).await?
+    };
+    let said = book.as_ref().map(|book| prices::of_model(book, model));
+    Ok(said.flatten().cloned().unwrap_or_default())
 }
 
 /// A book, or what it says of one model.
@@ -35,7 +79,7 @@ fn told(
             };
             let Some(row) = own.or_else(by_default) else {
                 let message = format!("`{model}` has no price in this book");
-                return Err(Refusal::new(http::StatusCode::NOT_FOUND, "no_price", message));
+                return Err(Refusal::new(StatusCode::NOT_FOUND, "no_price", message));
             };
             vec![row]
         }

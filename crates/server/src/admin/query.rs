@@ -31,7 +31,7 @@ fn parameters(action: Action) -> &'static [&'static str] {
         Action::List(_) => &["limit", "after", "prefix"],
         Action::Changes => &["limit", "before", "tenant"],
         Action::Limits => &["limit", "after", "tenant"],
-        Action::Prices => &["model"],
+        Action::Prices => &["model", "version"],
         Action::Create(_) | Action::Replace(_) | Action::Merge(_) | Action::Rotate(_) => &["dry_run"],
         Action::Delete(_) => &["dry_run", "cascade"],
         Action::Apply => &["dry_run", "prune"],

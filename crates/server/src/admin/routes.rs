@@ -111,7 +111,14 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             Reach::Filtered,
             "All limits in force, and where each is written",
         ),
-        route(Method::GET, "/prices", Action::Prices, Role::Viewer, Reach::All, "The price book in force"),
+        route(
+            Method::GET,
+            "/prices",
+            Action::Prices,
+            Role::Viewer,
+            Reach::All,
+            "The price book in force, or what another version of it said",
+        ),
         route(
             Method::GET,
             "/inspect/{tenant}",

@@ -202,7 +202,12 @@ pub enum PriceCommand {
     Show {
         /// The model, as it is configured
         model: String,
+        /// What another version said, as entries of the journal name it; the one in force if absent
+        #[arg(long, value_name = "VERSION")]
+        version: Option<u64>,
     },
+    /// List the last hundred versions of the price book, the newest first
+    Versions,
 }
 
 #[derive(Debug, Args)]

@@ -11,16 +11,22 @@ use crate::text::{aligned, escaped};
 pub(super) fn run(args: &Prices, console: &mut Console<'_>) -> Result<(), Failure> {
     let session = Session::new(&args.operators)?;
     let path = match &args.command {
-        PriceCommand::List => "prices".to_owned(),
-        PriceCommand::Show { model } => format!("prices?model={}", escaped(model)),
+        PriceCommand::List | PriceCommand::Versions => "prices".to_owned(),
+        PriceCommand::Show { model, version } => {
+            let version = version.map(|version| format!("&version={version}")).unwrap_or_default();
+            format!("prices?model={}{version}", escaped(model))
+        }
     };
-    let book = session.send(Method::GET, &path, None)?;
+    let book = &session.send(Method::GET, &path, None)?;
     if args.json {
-        return super::json(console, &book);
+        return super::json(console, book);
+    }
+    if matches!(args.command, PriceCommand::Versions) {
+        return Ok(console.out.write_all(versions(book).as_bytes())?);
     }
     let text = match &args.command {
-        PriceCommand::List => table(&book),
-        PriceCommand::Show { .. } => shown(&book),
+        PriceCommand::Show { .. } => shown(book),
+        PriceCommand::List | PriceCommand::Versions => table(book),
     };
     let word = if book["in_force"] == true { "in force" } else { "not in force" };
     writeln!(console.out, "version {}, {word}", book["version"].as_str().unwrap_or("?"))?;
@@ -31,6 +37,14 @@ fn text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
+}
+
+fn versions(book: &Value) -> String {
+    let mut cells = vec![["version", "first in force"].map(str::to_owned).to_vec()];
+    for row in book["versions"].as_array().into_iter().flatten() {
+        cells.push(vec![text(&row["version"]), text(&row["first_in_force"])]);
+    }
+    aligned(&cells, 2)
 }
 
 fn table(book: &Value) -> String {

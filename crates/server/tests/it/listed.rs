@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::office::{World, cli};
-use crate::process::{Tollbook, call};
+use crate::process::{Tollbook, call, until};
 
 /// A gateway whose model has a limit, and a tenant with limits of all kinds.
 fn start(world: &World) -> Tollbook {
@@ -53,13 +53,13 @@ fn every_limit_is_listed_with_where_it_is_written() {
             row("fast of other", "tenant other", "forecast", "plan store plans/gold: limits[0]"),
             row("pool", "pool u/m", "", "model file models[0].limits[0]"),
             row(
-                "service acme/chat requests minute",
+                "service acme/chat requests quota minute",
                 "service acme/chat",
                 "",
                 "service store tenants/acme/services/chat: rpm"
             ),
             row(
-                "service acme/chat tokens minute",
+                "service acme/chat tokens quota minute",
                 "service acme/chat",
                 "",
                 "service store tenants/acme/services/chat: tpm"
@@ -104,7 +104,7 @@ fn every_limit_is_listed_with_where_it_is_written() {
     assert_eq!((code, lines.len()), (0, 2), "{out}{err}");
     assert!(lines[0].starts_with("limit          of            counts  as"), "{out}");
     assert!(
-        lines[1].ends_with("5,000  -      soft        plan of the store, plans/gold: limits[0]"),
+        lines[1].ends_with("5,000    -      soft        plan of the store, plans/gold: limits[0]"),
         "{out}"
     );
     let (_, out, _) = cli(&gateway, &["limit", "list", "--json"]);
@@ -143,4 +143,69 @@ fn prices_in_force_are_listed_and_shown() {
     assert!(code == 0 && out.contains("\noutput          2\n") && out.contains(", in force\n"), "{out}");
     let (_, out, _) = cli(&gateway, &["price", "list", "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), book);
+}
+
+/// A call's request id, after it was charged.
+fn called(gateway: &Tollbook, secret: &str) -> String {
+    let body = crate::office::chat().to_string();
+    let (status, head, _) =
+        crate::process::call_with(gateway.gateway, "POST", "/v1/chat/completions", secret, "", &body);
+    assert_eq!(status, 200, "{head}");
+    head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).unwrap().to_owned()
+}
+
+#[test]
+fn a_bill_is_explained_by_the_prices_it_was_made_with_after_they_changed() {
+    let world = World::new();
+    let path = world.file("a", &["m"]);
+    let gateway = Tollbook::start(&["serve", "-c", &path], Path::new(&path).parent().unwrap());
+    let secret = gateway.with_key();
+    let explained = |id: &str| {
+        let question = json!({"request_id": id});
+        until("the journal has it", || {
+            let (status, answer) = gateway.operators("POST", "/admin/v1/explain", &question);
+            (status == 200).then(|| answer["entries"][0].clone())
+        })
+    };
+    // Of an entry: the version, its prices, and whether they make the cost.
+    let judged = |entry: &Value| {
+        let price = |part: &str| entry["price"][part].as_str().unwrap().parse::<u64>().unwrap();
+        let used = |part: &str| entry["usage"][part].as_u64().unwrap();
+        // A currency unit per million is a thousand nano for each.
+        let cost = 1_000 * (used("input") * price("input") + used("output") * price("output"));
+        assert_eq!(entry["cost_nano"].as_u64().unwrap(), cost, "{entry}");
+        (entry["price_version"].as_u64().unwrap(), price("input"), price("output"))
+    };
+    let first = called(&gateway, &secret);
+    let before = judged(&explained(&first));
+    let version = gateway.ask("GET", "/prices", Value::Null, 200)["version"].as_str().unwrap().to_owned();
+    assert_eq!((version.parse(), before.1, before.2), (Ok(before.0), 1, 2));
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("{ input: 1, output: 2 }", "{ input: 3, output: 5 }")).unwrap();
+    until("the file is taken", || {
+        gateway.signal(rustix::process::Signal::HUP);
+        (gateway.ask("GET", "/prices?model=m", Value::Null, 200)["data"][0]["price"]["input"] == "3")
+            .then_some(())
+    });
+    let second = called(&gateway, &secret);
+    let after = judged(&explained(&second));
+    assert_eq!((after.1, after.2), (3, 5));
+    assert_ne!(before.0, after.0);
+    assert_eq!(judged(&explained(&first)), before, "the first is explained as it was charged");
+
+    // Over a restart too, and by the command line; the same prices again are the same version.
+    gateway.stop();
+    let gateway = Tollbook::start(&["serve", "-c", &path], Path::new(&path).parent().unwrap());
+    let (code, out, err) = cli(&gateway, &["price", "show", "m", "--version", &version]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.starts_with(&format!("version {version}, not in force\n")), "{out}");
+    assert!(out.contains("\ninput           1\n"), "{out}");
+    let (_, out, _) = cli(&gateway, &["price", "versions"]);
+    assert_eq!(
+        out.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect::<Vec<_>>(),
+        [after.0.to_string(), version]
+    );
+    gateway.ask("GET", "/prices?version=7", Value::Null, 404);
+    gateway.ask("GET", "/prices?version=x", Value::Null, 400);
 }

@@ -1,0 +1,1 @@
+DELETE FROM job_lease WHERE job = ?1 AND holder = ?2

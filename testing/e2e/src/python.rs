@@ -1,4 +1,5 @@
-//! Python scripts, each in a process of its own: the official SDKs, run as a user would, and the reader of the journal.
+//! Python programs, each in a process of its own: the official SDKs, run as a user would, the reader of the journal, and
+//! schemathesis.
 //!
 //! Invariant: the SDKs are unmodified and pinned in `python/requirements.txt`. The environment is made by
 //! `cargo xtask setup`; where it is missing, a test fails and says so.
@@ -42,6 +43,23 @@ pub fn run<T: DeserializeOwned>(script: &str, args: &[&str]) -> T {
         },
         Ok(output) => fail(&format!("{script}: {}", String::from_utf8_lossy(&output.stderr))),
         Err(error) => fail(&format!("{script}: {error}")),
+    }
+}
+
+/// Questions that schemathesis makes of an OpenAPI document: whether every answer was as the document says, and what it
+/// printed.
+pub fn schemathesis(args: &[&str]) -> (bool, String) {
+    let program = interpreter().with_file_name("schemathesis");
+    if !program.exists() {
+        fail(&format!("{} is missing; make it: cargo xtask setup", program.display()));
+    }
+    let output = Command::new(program).args(args).stdin(Stdio::null()).env("NO_PROXY", "*").output();
+    match output {
+        Ok(output) => {
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+        }
+        Err(error) => fail(&format!("schemathesis: {error}")),
     }
 }
 

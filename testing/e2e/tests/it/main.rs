@@ -11,6 +11,7 @@ mod away;
 mod calls;
 mod changed_file;
 mod command_line;
+mod described;
 mod endings;
 mod faults;
 mod fleet;

@@ -21,7 +21,7 @@ use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
 use crate::config::file::Log;
-use crate::config::{Setup, Traces};
+use crate::config::{Reconcile, Setup, Traces};
 use crate::history;
 use crate::office::{Done, Ground, Next, Office, OfficeError, Order, State};
 use crate::prices;
@@ -215,6 +215,7 @@ pub struct Pinned {
     connections_max: usize,
     drains_max: usize,
     traces: Option<Traces>,
+    reconcile: Option<Reconcile>,
 }
 
 impl Pinned {
@@ -231,6 +232,7 @@ impl Pinned {
             connections_max: setup.gateway.bounds.connections_max,
             drains_max: setup.gateway.bounds.drains_max,
             traces: setup.traces.clone(),
+            reconcile: setup.reconcile.clone(),
         }
     }
 
@@ -254,6 +256,9 @@ impl Pinned {
         let changed = settings.into_iter().filter(|(_, runs, wanted)| runs != wanted);
         let mut waiting: Vec<String> =
             changed.map(|(name, runs, wanted)| waits(name, &runs, &wanted)).collect();
+        if self.reconcile != file.reconcile {
+            waiting.push("reconcile stays as it was at the start".to_owned());
+        }
         // Not shown: secrets are among it.
         if self.traces != file.traces {
             waiting.push("traces stays as it was at the start".to_owned());

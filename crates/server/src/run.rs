@@ -29,6 +29,7 @@ use crate::book::OpenBook;
 use crate::config::{Base, Book, Setup};
 use crate::live::{Live, Pinned};
 use crate::office::{Ground, Means, Next, Office, Reader};
+use crate::reconcile::daily::Daily;
 use crate::{history, observe, office, prices, recovery};
 
 /// Longest wait for the last drain of the journal at a stop; what is left is there at the next start.
@@ -82,6 +83,7 @@ struct Tasks {
     office: Option<JoinHandle<()>>,
     observer: JoinHandle<()>,
     traces: Option<JoinHandle<()>>,
+    daily: Option<JoinHandle<()>>,
 }
 
 impl Stops {
@@ -222,6 +224,11 @@ impl Running {
             .traces
             .map(|traces| observe::trace(traces, &gateway, Arc::clone(&metrics), stop.jobs.subscribe()));
         let traces = traces.transpose()?;
+        let daily = setup.reconcile.map(|settings| {
+            let (journal, leases) = (Arc::new(store.clone()), Arc::new(store.clone()));
+            Daily::new(settings, journal, leases, Arc::clone(&metrics))
+        });
+        let daily = daily.transpose()?;
         let tasks = Tasks {
             gateway: tokio::spawn(gateway.serve(listener, stop.gateway.subscribe())),
             admin: admin
@@ -235,6 +242,7 @@ impl Running {
                 .map(|orders| tokio::spawn(office::run(Arc::clone(&live), orders, stop.jobs.subscribe()))),
             observer: tokio::spawn(book.clone().watch(Arc::clone(&metrics), stop.jobs.subscribe())),
             traces,
+            daily: daily.map(|daily| tokio::spawn(daily.run(stop.jobs.subscribe()))),
         };
         Ok(Self { addresses, admission, metrics, live, book, store, stop, tasks })
     }
@@ -255,6 +263,9 @@ impl Running {
             |_| tracing::warn!("the journal did not take everything in time; the next start goes on"),
             |done| ended("the journal's drain", done),
         );
+        if let Some(daily) = tasks.daily {
+            ended("the daily comparison", daily.await);
+        }
         if let Some(office) = tasks.office {
             ended("following the operators", office.await);
         }

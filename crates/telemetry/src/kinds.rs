@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -118,6 +118,26 @@ impl<L: LabelSet> Gauges<L> {
     }
 }
 
+type Ratio = Gauge<f64, AtomicU64>;
+
+/// Shares of one, which go up and down.
+pub struct Ratios<L>(Series<L, Ratio, fn() -> Ratio>);
+
+impl<L: LabelSet> Ratios<L> {
+    pub(crate) fn new(registry: &mut Registry, name: &str, help: &str, names: &Arc<Names>) -> Self {
+        let series = Series::new(Ratio::default as fn() -> Ratio, names);
+        registry.register(name, help, series.family.clone());
+        Self(series)
+    }
+
+    pub fn set_millionths(&self, labels: L, millionths: u64) {
+        if let Some(gauge) = self.0.at(labels) {
+            // As a millionth of a second is one of a share.
+            gauge.set(Duration::from_micros(millionths).as_secs_f64());
+        }
+    }
+}
+
 /// Counts one on a gauge while it lives.
 #[derive(Debug)]
 #[must_use]
@@ -175,4 +195,4 @@ macro_rules! opaque_debug {
     )+ };
 }
 
-opaque_debug!(Counts, Gauges, Times);
+opaque_debug!(Counts, Gauges, Ratios, Times);

@@ -12,7 +12,7 @@ pub mod log;
 mod names;
 pub mod trace;
 
-pub use kinds::{Counts, Gauges, InFlight, Times};
+pub use kinds::{Counts, Gauges, InFlight, Ratios, Times};
 pub use labels::{LabelDoc, LabelSet};
 pub use list::{MetricDoc, MetricKind, Metrics};
 pub use names::{MODELS_MAX, ModelLabel, NameLabel, POOLS_MAX, PoolLabel};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
 
-use crate::kinds::{Bounds, Counts, Gauges, Times};
+use crate::kinds::{Bounds, Counts, Gauges, Ratios, Times};
 use crate::labels::{
     Alarm, Anomaly, Away, ConnectionCut, Counted, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
     LabelDoc, LabelSet, Loaded, Login, Lost, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status,
@@ -87,9 +87,11 @@ macro_rules! metrics {
     };
     (@name Counts $field:ident) => { concat!("tollbook_", stringify!($field), "_total").to_owned() };
     (@name Gauges $field:ident) => { concat!("tollbook_", stringify!($field)).to_owned() };
+    (@name Ratios $field:ident) => { concat!("tollbook_", stringify!($field)).to_owned() };
     (@name Times $field:ident) => { concat!("tollbook_", stringify!($field), "_seconds").to_owned() };
     (@kind Counts) => { MetricKind::Counter };
     (@kind Gauges) => { MetricKind::Gauge };
+    (@kind Ratios) => { MetricKind::Gauge };
     (@kind Times) => { MetricKind::Histogram };
 }
 
@@ -178,6 +180,12 @@ metrics! {
     Counts journal_damaged() "Records whose body could not be read";
     Counts journal_store_errors(StoreTrouble) "Failed writes to the store";
     Counts jobs_runs(Job, Run) "Runs of background jobs";
+
+    // the daily comparison
+    Ratios reconcile_error_ratio(PoolLabel) "By how much the journal differs from what the provider counted, of its llm_tokens, or of its cost where it tells no llm_tokens; `other` is what no configured pool is. 0 in gateways that do not compare";
+    Gauges reconcile_compared() "Amounts compared by the last daily comparison";
+    Gauges reconcile_differing() "Amounts of them that differed by more than the tolerance";
+    Gauges reconcile_done_unix() "When the last daily comparison was done, in seconds since 1970; 0 in gateways that do not compare";
 
     // upstreams
     Counts upstream_requests(PoolLabel, Status) "Requests sent to a pool";

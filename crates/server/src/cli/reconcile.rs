@@ -14,30 +14,22 @@ use super::args::{Moment, Reconcile};
 use super::output::put;
 use super::{Console, Failure, client, environment, journal, reconcile_unbooked};
 use crate::config;
-use crate::reconcile::{Columns, Found, Key, Line, Ours, Usage, Whose, add, compare, ours, read, renamed};
+use crate::reconcile::files::Read;
+use crate::reconcile::{
+    Columns, Found, Key, Line, Ours, PERCENT_PLACES, Usage, Whose, compare, ours, renamed,
+};
 use crate::report::day_text;
 use crate::text::{aligned, exact, grouped, money};
 
-/// Decimal places of a tolerance in percent.
-const PLACES: u32 = 3;
 /// What one order to a gateway holds: it is done well within a client's patience.
 const POSTED_AT_ONCE: usize = 100;
-
-/// What all files say together.
-#[derive(Default)]
-struct Read {
-    usage: Usage,
-    /// What a reader must know of the files.
-    told: String,
-    currencies: BTreeSet<String>,
-}
 
 pub(super) fn run(args: &Reconcile, console: &mut Console<'_>) -> Result<(), Failure> {
     if args.unbooked {
         return reconcile_unbooked::run(args, console);
     }
     let poster = Poster::new(args)?;
-    let tolerance = parse_scaled(&args.tolerance, PLACES);
+    let tolerance = parse_scaled(&args.tolerance, PERCENT_PLACES);
     let tolerance = tolerance.map_err(|error| usage(format!("--tolerance {error}: `{}`", args.tolerance)))?;
     let models = models(args)?;
     let Read { usage, told, currencies } = files(args)?;
@@ -143,35 +135,8 @@ fn files(args: &Reconcile) -> Result<Read, Failure> {
     let columns = columns.map_err(|what| usage(format!("--columns: {what}")))?;
     let whose = Whose { tenant: args.tenant.clone(), upstream: args.upstream.clone() };
     let mut all = Read::default();
-    let mut seen = BTreeSet::new();
-    let mut goes_on = None;
-    for path in &args.files {
-        let name = path.display().to_string();
-        let text = crate::import::read(path)
-            .map_err(|error| Failure::Usage(format!("{name}: cannot be read: {error}")))?;
-        if !seen.insert(*blake3::hash(text.as_bytes()).as_bytes()) {
-            return Err(Failure::Usage(format!("{name}: has the same content as a file before it")));
-        }
-        let file = read(&name, &text, columns.as_ref(), &whose).map_err(config::LoadError::Invalid)?;
-        for (key, amounts) in &file.usage {
-            add(all.usage.entry(key.clone()).or_default(), amounts);
-        }
-        if !file.unknown.is_empty() {
-            let unknown = file.unknown.join(", ");
-            // Writing into a string cannot fail.
-            let _ = writeln!(all.told, "{name}: taken as {}; not looked at: {unknown}", file.format);
-        }
-        all.currencies.extend(file.currencies);
-        goes_on = file.goes_on.then_some(name);
-    }
-    if let Some(name) = goes_on {
-        let what = "is a page that another one follows; give all pages, in their order";
-        return Err(Failure::Usage(format!("{name}: {what}")));
-    }
-    if all.currencies.len() > 1 {
-        let all: Vec<String> = all.currencies.into_iter().collect();
-        return Err(usage(format!("the files are in several currencies: {}", all.join(", "))));
-    }
+    all.take(&args.files, columns.as_ref(), &whose).map_err(Failure::Usage)?;
+    all.in_one_currency().map_err(usage)?;
     Ok(all)
 }
 

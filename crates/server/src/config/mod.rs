@@ -14,6 +14,7 @@ pub(crate) mod node;
 mod objects;
 mod problem;
 mod read;
+mod reconcile;
 mod setup;
 mod tokenizers;
 mod traces;
@@ -28,6 +29,7 @@ pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use objects::{Base, Directory, Fault, Form, Kept, SEALED, form, id_member, origin, place, pool_of};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
+pub use reconcile::Reconcile;
 pub use setup::{Admin, Setup, api_key_hash, journal, load, load_text, load_whole};
 
 pub use tokenizers::Look;

@@ -17,6 +17,7 @@ use super::file::{File, Log, Origin, default_data_dir};
 use super::mistakes::Mistakes;
 use super::objects::Base;
 use super::problem::LoadError;
+use super::reconcile::{Reconcile, reconcile};
 use super::tokenizers::{Look, Tokenizers};
 use super::traces::{Traces, traces};
 use super::values::Secret;
@@ -41,6 +42,8 @@ pub struct Setup {
     /// `None`: off, no collector was named.
     pub traces: Option<Traces>,
     pub calls: Settings,
+    /// `None`: off, no folder was named.
+    pub reconcile: Option<Reconcile>,
     pub snapshot: Snapshot,
     /// Where the store defines who may ask: what its objects are checked against. The snapshot knows none of them yet.
     pub base: Option<Arc<Base>>,
@@ -124,6 +127,7 @@ pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) 
     let mut calls = upstreams::calls(&mut mistakes, &file.calls);
     let admin = admin(&mut mistakes, &file, folder, listen);
     let traces = traces(&mut mistakes, &file.traces);
+    let reconcile = reconcile(&mut mistakes, folder, file.reconcile.as_ref());
     let book = book(&mut mistakes, &file, folder);
     let (named, password) = (file.journal.as_deref(), file.journal_password_file.as_deref());
     let journal = place(&mut mistakes, folder, &file.data_dir, named, password);
@@ -147,6 +151,7 @@ pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) 
                 log: file.log.clone(),
                 traces,
                 calls,
+                reconcile,
                 snapshot: Snapshot::new(1, catalog, prices, models, api_key_hash),
                 base,
                 warnings,

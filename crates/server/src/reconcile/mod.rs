@@ -4,6 +4,8 @@
 //! amount is compared only where the files tell it, and a row that one side alone has is a difference.
 
 mod columns;
+pub(crate) mod daily;
+pub(crate) mod files;
 pub(crate) mod post;
 pub(crate) mod quotas;
 mod rows;
@@ -17,6 +19,8 @@ use crate::report::Sums;
 
 pub(crate) use columns::{Columns, Whose, read};
 
+/// Decimal places of a tolerance in percent.
+pub(crate) const PERCENT_PLACES: u32 = 3;
 /// What is compared, in the order it is shown.
 pub(crate) const MEASURES: [&str; 5] = ["requests", "input", "cached", "output", "cost"];
 const INPUT: usize = 1;
@@ -177,6 +181,28 @@ pub(crate) fn compare(provider: &Usage, ours: &Ours, tolerance: u64) -> Found {
     found
 }
 
+/// The error rate of some lines, as [`Found::error_millionths`] tells it of all.
+pub(crate) fn error_millionths<'a>(lines: impl Iterator<Item = &'a Line>) -> Option<u128> {
+    let mut sums = [(0, 0); MEASURES.len()];
+    for line in lines {
+        let at = MEASURES.iter().position(|measure| *measure == line.measure);
+        if let Some((differs, of)) = at.and_then(|at| sums.get_mut(at)) {
+            let counted = line.provider.unwrap_or(0);
+            let journal = line.journal.unwrap_or(0);
+            *differs =
+                journal.abs_diff(i128::try_from(counted).unwrap_or(i128::MAX)).saturating_add(*differs);
+            *of = counted.saturating_add(*of);
+        }
+    }
+    rate(&sums)
+}
+
+fn rate(sums: &[(u128, u128); MEASURES.len()]) -> Option<u128> {
+    let [_, input, _, output, cost] = *sums;
+    let rate = |(differs, of): (u128, u128)| differs.saturating_mul(1_000_000).checked_div(of);
+    rate((input.0.saturating_add(output.0), input.1.saturating_add(output.1))).or_else(|| rate(cost))
+}
+
 impl Found {
     pub(crate) fn above(&self) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(|line| line.above)
@@ -185,9 +211,7 @@ impl Found {
     /// What differs of the provider's llm_tokens, in millionths; of its cost where it tells no llm_tokens. `None` where it
     /// counted neither.
     pub(crate) fn error_millionths(&self) -> Option<u128> {
-        let [_, input, _, output, cost] = self.sums;
-        let rate = |(differs, of): (u128, u128)| differs.saturating_mul(1_000_000).checked_div(of);
-        rate((input.0.saturating_add(output.0), input.1.saturating_add(output.1))).or_else(|| rate(cost))
+        rate(&self.sums)
     }
 
     /// What the error rate is of.
@@ -311,6 +335,7 @@ mod tests {
         let ours = Ours::from([(key.clone(), own)]);
         let rate = |amounts: Amounts| {
             let found = compare(&Usage::from([(key.clone(), amounts)]), &ours, 0);
+            assert_eq!(error_millionths(found.lines.iter()), found.error_millionths());
             (found.error_of(), found.error_millionths())
         };
         assert_eq!(rate([None, Some(100), None, None, Some(100)]), ("llm_tokens", Some(100_000)));

@@ -30,7 +30,7 @@ pub(crate) const ORDER_MAX: usize = 1_000;
 /// Most corrections of one row; more than anybody makes, fewer than would hide a mistake.
 const ROUNDS_MAX: u128 = 64;
 /// How long after its end a day is taken to be whole: what ends late is in the journal by then.
-const OVER_AFTER: u64 = 3600;
+pub(super) const OVER_AFTER: u64 = 3600;
 const DAY_S: u64 = 86_400;
 
 /// What is asked for.

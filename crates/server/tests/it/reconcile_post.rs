@@ -217,3 +217,90 @@ fn l8_unbooked_calls_are_told_and_posted_once() {
     assert_eq!((booked.len(), booked[0].requests, booked[0].body.usage.input), (1, 1, 100));
     assert!(booked[0].admitted_at > NOON && &*booked[0].body.key == "web-1");
 }
+
+#[test]
+fn the_daily_comparison_is_a_metric_and_lines_of_the_log_and_posts_nothing() {
+    // Yesterday's calls, the day before where yesterday is over for less than an hour.
+    let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap();
+    let day = (now - 3_600) / 86_400 - 1;
+    let date = jiff::Timestamp::from_second(i64::try_from(day * 86_400).unwrap()).unwrap().to_string();
+    let yesterday = |id: u128| {
+        let mut entry = earlier(id, "acme");
+        entry.admitted_at = (day * 86_400 + 43_200) * 1_000_000;
+        entry.ended_at = entry.admitted_at + 1_000_000;
+        entry
+    };
+    let world = World::new(&[yesterday(1), yesterday(2)]);
+    let config = world.config();
+    let settings = "reconcile: { folder: exports, at: \"00:00\" }\n";
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{settings}{text}")).unwrap();
+    // The journal has 200 + 40; the second file is the tenant's side of the same.
+    let folder = world.folder.path().join("exports/u");
+    fs::create_dir_all(&folder).unwrap();
+    let head = "date,model,input,output";
+    fs::write(folder.join("usage.csv"), format!("{head}\n{},there-2025-01-01,240,60\n", &date[..10]))
+        .unwrap();
+    let own = format!("date,tenant,model,input,output\n{},acme,small,200,40\n", &date[..10]);
+    fs::write(folder.join("../tenants.csv"), own).unwrap();
+    let log = world.folder.path().join("log");
+    let start = || {
+        let log = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        Tollbook::start_logging(&["serve", "-c", &config], world.folder.path(), log.into())
+    };
+    let gateway = start();
+    let value = |gateway: &Tollbook, series: &str| {
+        let mut page = String::new();
+        send(gateway.gateway, "GET", "/metrics", "", "").read_to_string(&mut page).unwrap();
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("{series} ")).map(str::to_owned));
+        line.and_then(|number| number.parse::<f64>().ok())
+    };
+    let pool = "tollbook_reconcile_error_ratio{pool=\"u/there\"}";
+    until("it is compared", || value(&gateway, "tollbook_reconcile_done_unix").filter(|at| *at > 0.0));
+    assert_eq!(value(&gateway, pool), Some(0.2), "60 of 300");
+    assert_eq!(value(&gateway, "tollbook_reconcile_error_ratio{pool=\"other\"}"), Some(0.0));
+    let counts = ["compared", "differing"].map(|name| value(&gateway, &format!("tollbook_reconcile_{name}")));
+    assert_eq!(counts, [Some(4.0), Some(2.0)]);
+    // Nothing was posted.
+    until("the quota starts from the journal", || (gateway.limit("life")["posted"] == 240).then_some(()));
+    gateway.stop();
+    let said = fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = said
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line["message"] == "a provider counted otherwise than the journal")
+        .collect();
+    let told = ["model", "measure", "provider", "journal"].map(|name| lines[0][name].as_str().unwrap());
+    assert_eq!((lines.len(), told), (2, ["there", "input", "240", "200"]), "{said}");
+
+    // A gateway beside it waits until the first has gone; a file that is wrong is told, and the job counts as failed.
+    fs::write(folder.join("usage.csv"), format!("{head}\n{},there,many,60\n", &date[..10])).unwrap();
+    let gateway = start();
+    let failed = "tollbook_jobs_runs_total{task=\"reconcile\",run=\"failed\"}";
+    until("it fails", || value(&gateway, failed).filter(|runs| *runs >= 1.0));
+    gateway.stop();
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("usage.csv:2") && said.contains("were not compared"), "{said}");
+}
+
+#[test]
+fn settings_of_the_daily_comparison_that_mean_nothing_are_told_where_they_are() {
+    let world = World::new(&[]);
+    let config = world.config();
+    let text = fs::read_to_string(&config).unwrap();
+    for (settings, want) in [
+        ("{ folder: x, at: \"25:00\" }", "t.yaml:1:29: reconcile.at: must be a time of the day"),
+        ("{ folder: x, tolerance: -1 }", "reconcile.tolerance: "),
+        ("{ folder: x, days: 0 }", "reconcile.days: must be from 1 to 400"),
+        ("{ folder: x, days: 401 }", "reconcile.days: must be from 1 to 400"),
+        ("{ folder: x, columns: nonsense }", "reconcile.columns: "),
+        ("{ at: \"06:00\" }", "folder"),
+        ("{ folder: x, often: true }", "often"),
+    ] {
+        fs::write(&config, format!("reconcile: {settings}\n{text}")).unwrap();
+        let output = command(&["check", "-c", &config]).output().unwrap();
+        let (code, said) = told(&output);
+        assert_eq!(code, Some(2), "{settings}: {said}");
+        assert!(said.contains(want), "{settings}: {said}");
+    }
+}

@@ -7,6 +7,7 @@ mod calls;
 mod clients;
 mod limit;
 mod people;
+mod reconcile;
 mod traces;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub use calls::{Breaker, Calls};
 pub use clients::*;
 pub use limit::*;
 pub use people::*;
+pub use reconcile::Reconcile;
 pub use traces::Traces;
 
 /// `tollbook.yaml`: one gateway process. Any value may hold `${VARIABLE}` or `${VARIABLE:-default}`, replaced from the
@@ -76,6 +78,9 @@ pub struct File {
     /// How calls are booked.
     #[serde(default)]
     pub calls: Calls,
+    /// Once a day, what providers counted is compared with the journal. Off without a folder.
+    #[serde(default)]
+    pub reconcile: Option<Reconcile>,
     /// Mixed into the hashes of keys, so that a stolen file gives no key away. Changing it makes every key invalid.
     #[serde(default)]
     pub key_pepper: Option<Secret>,

@@ -223,7 +223,8 @@ fn the_daily_comparison_is_a_metric_and_lines_of_the_log_and_posts_nothing() {
     // Yesterday's calls, the day before where yesterday is over for less than an hour.
     let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap();
     let day = (now - 3_600) / 86_400 - 1;
-    let date = jiff::Timestamp::from_second(i64::try_from(day * 86_400).unwrap()).unwrap().to_string();
+    let start = jiff::Timestamp::from_second(i64::try_from(day * 86_400).unwrap()).unwrap().to_string();
+    let date = start.split('T').next().unwrap();
     let yesterday = |id: u128| {
         let mut entry = earlier(id, "acme");
         entry.admitted_at = (day * 86_400 + 43_200) * 1_000_000;
@@ -239,9 +240,8 @@ fn the_daily_comparison_is_a_metric_and_lines_of_the_log_and_posts_nothing() {
     let folder = world.folder.path().join("exports/u");
     fs::create_dir_all(&folder).unwrap();
     let head = "date,model,input,output";
-    fs::write(folder.join("usage.csv"), format!("{head}\n{},there-2025-01-01,240,60\n", &date[..10]))
-        .unwrap();
-    let own = format!("date,tenant,model,input,output\n{},acme,small,200,40\n", &date[..10]);
+    fs::write(folder.join("usage.csv"), format!("{head}\n{date},there-2025-01-01,240,60\n")).unwrap();
+    let own = format!("date,tenant,model,input,output\n{date},acme,small,200,40\n");
     fs::write(folder.join("../tenants.csv"), own).unwrap();
     let log = world.folder.path().join("log");
     let start = || {
@@ -274,7 +274,7 @@ fn the_daily_comparison_is_a_metric_and_lines_of_the_log_and_posts_nothing() {
     assert_eq!((lines.len(), told), (2, ["there", "input", "240", "200"]), "{said}");
 
     // A gateway beside it waits until the first has gone; a file that is wrong is told, and the job counts as failed.
-    fs::write(folder.join("usage.csv"), format!("{head}\n{},there,many,60\n", &date[..10])).unwrap();
+    fs::write(folder.join("usage.csv"), format!("{head}\n{date},there,many,60\n")).unwrap();
     let gateway = start();
     let failed = "tollbook_jobs_runs_total{task=\"reconcile\",run=\"failed\"}";
     until("it fails", || value(&gateway, failed).filter(|runs| *runs >= 1.0));

@@ -84,6 +84,12 @@ CREATE TABLE gateway (
     seen_at INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE job_lease (
+    job TEXT NOT NULL PRIMARY KEY,
+    holder INTEGER NOT NULL,
+    until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE "limit_history" (
     tenant TEXT NOT NULL,
     limit_name TEXT NOT NULL,
@@ -122,6 +128,12 @@ CREATE TABLE posted (
     amount INTEGER NOT NULL, shard INTEGER,
     PRIMARY KEY (subject, account, period)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE price_book (
+    version INTEGER PRIMARY KEY,
+    first_at INTEGER NOT NULL,
+    document TEXT NOT NULL
+) STRICT;
 
 CREATE TABLE restorer (
     shard INTEGER NOT NULL,
@@ -195,3 +207,5 @@ CREATE INDEX entry_by_tenant ON entry (tenant, admitted_at) WHERE side = 0;
 CREATE INDEX object_mark_by_object ON object_mark (kind, tenant, project, id);
 
 CREATE INDEX posted_by_shard ON posted (shard, period);
+
+CREATE INDEX price_book_by_time ON price_book (first_at);

@@ -274,7 +274,8 @@ async fn a_file_of_the_second_layout_finds_its_shards_from_its_entries() {
         &dir,
         "DROP INDEX posted_by_shard; ALTER TABLE posted DROP COLUMN shard; DROP TABLE shard_end; DROP TABLE gateway;
          DROP TABLE shard_epoch; DROP TABLE shard_lease; DROP TABLE restorer; DROP TABLE fleet;
-         DROP TABLE object; DROP TABLE change; DROP TABLE object_mark; PRAGMA user_version = 2",
+         DROP TABLE object; DROP TABLE change; DROP TABLE object_mark; DROP TABLE price_book; DROP TABLE job_lease; \
+         PRAGMA user_version = 2",
     )
     .await;
     let store = SqlStore::open(&dir.path().join("store.db")).await.unwrap();

@@ -291,7 +291,7 @@ impl Admin {
         match route.action {
             Action::Explain => answer::explain(self, &asked.body).await.map(Answer::from),
             Action::Accounts => answer::accounts(self).await.map(Answer::from),
-            Action::Limits => limits::answer(self, &asked).map(Answer::from),
+            Action::Limits => limits::answer(self, &asked).await.map(Answer::from),
             Action::Prices => prices::answer(self, &asked).await.map(Answer::from),
             Action::Inspect => {
                 answer::inspect(self, &asked.ids.tenant, grant.tenant.is_none()).await.map(Answer::from)

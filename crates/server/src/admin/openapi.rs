@@ -103,7 +103,12 @@ fn parameters(route: &Route) -> Vec<Value> {
         }
         Action::Limits => {
             parameters.push(limit);
-            parameters.push(text("query", "after", false, "Names after this one: `next` of the page before"));
+            parameters.push(text(
+                "query",
+                "after",
+                false,
+                "Limits after this place: `next` of the page before",
+            ));
             parameters.push(text(
                 "query",
                 "tenant",

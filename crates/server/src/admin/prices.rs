@@ -94,6 +94,6 @@ fn told(
 fn source(admin: &Admin, model: &str) -> &'static str {
     let (tenant, project) = (String::new(), String::new());
     let name = ObjectName { kind: ObjectKind::Model, tenant, project, id: model.to_owned() };
-    let stored = admin.counter.as_ref().is_some_and(|counter| counter.view().objects.contains_key(&name));
+    let stored = admin.counter.as_ref().is_some_and(|counter| counter.view().common.contains_key(&name));
     if stored { "store" } else { "file" }
 }

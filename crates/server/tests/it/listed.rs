@@ -47,11 +47,10 @@ fn every_limit_is_listed_with_where_it_is_written() {
     assert_eq!(
         told,
         [
+            row("pool", "pool u/m", "", "model file models[0].limits[0]"),
             row("budget", "tenant acme", "", "tenant store tenants/acme: limits[0]"),
             row("each", "each user of acme", "forecast", "tenant store tenants/acme: user_limits[0]"),
             row("fast of acme", "tenant acme", "forecast", "plan store plans/gold: limits[0]"),
-            row("fast of other", "tenant other", "forecast", "plan store plans/gold: limits[0]"),
-            row("pool", "pool u/m", "", "model file models[0].limits[0]"),
             row(
                 "service acme/chat requests quota minute",
                 "service acme/chat",
@@ -64,9 +63,10 @@ fn every_limit_is_listed_with_where_it_is_written() {
                 "",
                 "service store tenants/acme/services/chat: tpm"
             ),
+            row("fast of other", "tenant other", "forecast", "plan store plans/gold: limits[0]"),
         ]
     );
-    let budget = &all["data"][0];
+    let budget = &all["data"][1];
     assert_eq!((&budget["ceiling"], &budget["decimal"]), (&json!(2_500_000_000_u64), &json!("2.5")));
     assert_eq!((&budget["strictness"], &budget["when_away"]), (&json!("hard"), &json!("closed")));
 
@@ -79,7 +79,7 @@ fn every_limit_is_listed_with_where_it_is_written() {
         assert!(rows.len() <= 2);
         names.extend(rows.iter().map(|row| row["limit"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
-        after = format!("&after={}", next.replace(' ', "%20"));
+        after = format!("&after={}", next.replace('%', "%25"));
     }
     let of_acme: Vec<String> =
         told.iter().filter(|(_, of, ..)| of.contains("acme")).map(|(name, ..)| name.clone()).collect();

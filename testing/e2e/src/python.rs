@@ -47,13 +47,18 @@ pub fn run<T: DeserializeOwned>(script: &str, args: &[&str]) -> T {
 }
 
 /// Questions that schemathesis makes of an OpenAPI document: whether every answer was as the document says, and what it
-/// printed.
-pub fn schemathesis(args: &[&str]) -> (bool, String) {
+/// printed. What it keeps of a run lies in `folder`.
+pub fn schemathesis(folder: &Path, args: &[&str]) -> (bool, String) {
     let program = interpreter().with_file_name("schemathesis");
     if !program.exists() {
         fail(&format!("{} is missing; make it: cargo xtask setup", program.display()));
     }
-    let output = Command::new(program).args(args).stdin(Stdio::null()).env("NO_PROXY", "*").output();
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .env("NO_PROXY", "*")
+        .output();
     match output {
         Ok(output) => {
             let said = [output.stdout, output.stderr].concat();

@@ -30,32 +30,35 @@ fn the_operators_api_answers_as_its_document_says() {
     let document = format!("http://{}/admin/v1/openapi.json", gateway.admin_addr().unwrap());
     let key = format!("Authorization: Bearer {ADMIN_KEY}");
     let began = Instant::now();
-    let (good, said) = schemathesis(&[
-        "run",
-        &document,
-        "-H",
-        &key,
-        "--seed",
-        SEED,
-        "--max-examples",
-        EXAMPLES,
-        "--checks",
-        CHECKS,
-        "--phases",
-        "fuzzing",
-        "--no-shrink",
-        "--generation-database",
-        "none",
-        "--max-failures",
-        "20",
-        "--request-timeout",
-        "10",
-        "--suppress-health-check",
-        "all",
-        "--warnings",
-        "off",
-        "--no-color",
-    ]);
+    let (good, said) = schemathesis(
+        &gateway.data_dir(),
+        &[
+            "run",
+            &document,
+            "-H",
+            &key,
+            "--seed",
+            SEED,
+            "--max-examples",
+            EXAMPLES,
+            "--checks",
+            CHECKS,
+            "--phases",
+            "fuzzing",
+            "--no-shrink",
+            "--generation-database",
+            "none",
+            "--max-failures",
+            "20",
+            "--request-timeout",
+            "10",
+            "--suppress-health-check",
+            "all",
+            "--warnings",
+            "off",
+            "--no-color",
+        ],
+    );
     assert!(good, "seed {SEED}:\n{said}");
     // `592 generated, 592 passed`
     let cases = said.lines().find(|line| line.contains(" generated, ")).unwrap_or_default().trim();

@@ -1,7 +1,7 @@
 //! Openings: a quota added in mid-period starts from what the journal has of that period (L16).
 //!
 //! The amount is what the subject's calls of the period used that did not post to the account themselves, less what
-//! earlier rounds opened it with. So any number of runs ends with the same balance; runs after the first catch calls
+//! earlier rounds opened it with, also of openings before it was away for a while. So any number of runs ends with the same balance; runs after the first catch calls
 //! that were in flight, without the new leg, when the quota was added.
 //! Invariants: the journal is drained before it is asked; every round has its own adjust id, and a round that is in the
 //! journal is not made again, even when the engine has forgotten the id.
@@ -43,6 +43,8 @@ pub type OpeningAmount = Arc<dyn Fn(&UsageSum) -> u64 + Send + Sync>;
 pub struct Opening {
     /// Id of its first adjust; later rounds count up from it.
     pub id: u128,
+    /// Ids of first adjusts by which the same account was opened for this period before it was away for a while.
+    pub before: Vec<u128>,
     pub shard: Shard,
     pub account: AccountId,
     pub measure: Measure,
@@ -185,7 +187,10 @@ impl Openings {
         };
         let sum = self.journal.usage_sum(&calls).await?;
         let should = (opening.amount)(&sum).min(AMOUNT_MAX).cast_signed();
-        let (has, next) = self.earlier_rounds(opening).await?;
+        let (mut has, next) = self.rounds(opening.id).await?;
+        for id in &opening.before {
+            has = has.saturating_add(self.rounds(*id).await?.0);
+        }
         let delta = should.saturating_sub(has);
         let Some(id) = next.filter(|_| delta != 0) else { return Ok(false) };
         let adjust = ledger::Adjust {
@@ -204,11 +209,11 @@ impl Openings {
         Ok(first?.value)
     }
 
-    /// What earlier rounds have posted, and the id of the next one.
-    async fn earlier_rounds(&self, opening: &Opening) -> Result<(i64, Option<u128>), JobError> {
+    /// What the rounds from this first id on have posted, and the id of the next one.
+    async fn rounds(&self, first: u128) -> Result<(i64, Option<u128>), JobError> {
         let mut has = 0_i64;
         for round in 0..ADJUSTS_MAX {
-            let id = opening.id.wrapping_add(round);
+            let id = first.wrapping_add(round);
             let entries = self.journal.by_reservation(ReservationId(id)).await?;
             if entries.is_empty() {
                 return Ok((has, Some(id)));
@@ -216,10 +221,7 @@ impl Openings {
             let posted = entries.iter().flat_map(|entry| &entry.posted);
             has = posted.fold(has, |sum, posted| sum.saturating_add(posted.amount));
         }
-        tracing::warn!(
-            opening = format!("{:032x}", opening.id),
-            "an opening took too many adjusting entries"
-        );
+        tracing::warn!(opening = format!("{first:032x}"), "an opening took too many adjusting entries");
         Ok((has, None))
     }
 }

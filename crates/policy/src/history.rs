@@ -43,6 +43,8 @@ pub struct OpeningNeeded {
     pub period: u64,
     /// UTC seconds since when the account counts by itself.
     pub since: u64,
+    /// Since when it counted before, within this period: it was away in between, and was opened then too.
+    before: Vec<u64>,
     account_name: u64,
 }
 
@@ -61,11 +63,20 @@ impl OpeningNeeded {
 
     /// The id of the adjustment: the same for the same opening, whoever makes it and however often.
     pub fn adjust_id(&self, account: AccountId) -> u128 {
+        self.adjust_id_since(account, self.since)
+    }
+
+    /// The ids under which the same account was opened for this period before: what they posted is in it still.
+    pub fn earlier_ids(&self, account: AccountId) -> Vec<u128> {
+        self.before.iter().map(|since| self.adjust_id_since(account, *since)).collect()
+    }
+
+    fn adjust_id_since(&self, account: AccountId, since: u64) -> u128 {
         let mut digest = Digest::new("tollbook opening 1");
         digest.number(account.subject.0);
         digest.number(account.name);
         digest.number(self.period);
-        digest.number(self.since);
+        digest.number(since);
         digest.long()
     }
 }
@@ -205,7 +216,8 @@ fn openings(catalog: &Catalog, rows: &[HistoryRow], now: u64) -> Vec<OpeningNeed
         if limit.opening == Opening::Zero {
             continue;
         }
-        let since = counted.get(&(&limit.scope, rule.account_name)).copied().unwrap_or(now);
+        let starts = counted.get(&(&limit.scope, rule.account_name)).map_or(&[][..], Vec::as_slice);
+        let (since, before) = starts.split_last().map_or((now, &[][..]), |(since, before)| (*since, before));
         let (period, _) = calendar.current(now.max(rule.enforced_from));
         let period = if calendar.rule().kind == PeriodKind::Lifetime { 0 } else { period };
         if period < since {
@@ -217,6 +229,7 @@ fn openings(catalog: &Catalog, rows: &[HistoryRow], now: u64) -> Vec<OpeningNeed
                 meter: limit.meter,
                 period,
                 since,
+                before: before.iter().copied().filter(|since| period < *since).collect(),
                 account_name: rule.account_name,
             });
         }
@@ -224,8 +237,9 @@ fn openings(catalog: &Catalog, rows: &[HistoryRow], now: u64) -> Vec<OpeningNeed
     needed
 }
 
-/// Since when each account that counts at `now` has done so without a gap, whatever the limits over it were called.
-fn counted_since(rows: &[HistoryRow], now: u64) -> BTreeMap<(&Scope, u64), u64> {
+/// Since when each account that counts at `now` has done so without a gap, whatever the limits over it were called: the
+/// last of these times; those before it begin spans that ended.
+fn counted_since(rows: &[HistoryRow], now: u64) -> BTreeMap<(&Scope, u64), Vec<u64>> {
     let mut spans: BTreeMap<(&Scope, u64), Vec<(u64, u64)>> = BTreeMap::new();
     for versions in by_limit(rows).values() {
         for (at, row) in versions.iter().enumerate() {
@@ -237,17 +251,16 @@ fn counted_since(rows: &[HistoryRow], now: u64) -> BTreeMap<(&Scope, u64), u64> 
     let mut since = BTreeMap::new();
     for (account, mut spans) in spans {
         spans.sort_unstable();
-        let mut joined: Option<(u64, u64)> = None;
+        let (mut starts, mut last) = (Vec::new(), 0);
         for (start, end) in spans {
-            joined = match joined {
-                Some((first, last)) if start <= last => Some((first, last.max(end))),
-                _ => Some((start, end)),
-            };
+            if starts.is_empty() || start > last {
+                starts.push(start);
+                last = end;
+            }
+            last = last.max(end);
         }
-        if let Some((start, end)) = joined
-            && end > now
-        {
-            since.insert(account, start);
+        if last > now {
+            since.insert(account, starts);
         }
     }
     since

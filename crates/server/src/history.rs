@@ -141,9 +141,10 @@ pub async fn openings(
 }
 
 fn opening(needed: &OpeningNeeded, account: AccountId, shard: Shard, end: u64, calls: UsageQuery) -> Opening {
-    let id = needed.adjust_id(account);
+    let (id, before) = (needed.adjust_id(account), needed.earlier_ids(account));
     let (measure, period) = (needed.measure, needed.period);
-    Opening { id, shard, account, measure, period, end, calls, amount: amount(measure, needed.meter.settle) }
+    let amount = amount(measure, needed.meter.settle);
+    Opening { id, before, shard, account, measure, period, end, calls, amount }
 }
 
 fn end_of(needed: &OpeningNeeded, catalog: &Catalog) -> u64 {

@@ -63,7 +63,7 @@ impl Live {
         let waiting = self.pinned.waiting(&Pinned::of(&setup));
         let Setup { gateway, admin, snapshot, base, .. } = setup;
         let generation = match (&self.office, base) {
-            (None, None) => self.put(snapshot, Some(gateway)).await?.generation,
+            (None, None) => self.put(snapshot, Some(gateway), |_| {}).await?,
             (Some(office), Some(base)) => {
                 let mut state = office.lock().await;
                 office.read_on(&mut state).await?;
@@ -129,19 +129,27 @@ impl Live {
         Ok(())
     }
 
-    /// Tenants stand on it from then on.
+    /// Tenants stand on it before the first call is decided by it: none is ever made on what was before for such a call.
     async fn put_next(&self, office: &Office, next: Next) -> anyhow::Result<u64> {
-        let Next { catalog, whole, common, providers } = next;
+        let Next { catalog, whole, common, plans_at, providers } = next;
         let (prices, models) = (Arc::clone(&whole.prices), Arc::clone(&whole.models));
         let snapshot = Snapshot::new(0, catalog, prices, models, whole.hasher().clone());
-        let snapshot = self.put(snapshot, providers.then(|| whole.gateway.clone())).await?;
-        let generation = snapshot.generation;
-        office.tenants.stand_on(Ground { snapshot, whole, common });
-        Ok(generation)
+        let settings = providers.then(|| whole.gateway.clone());
+        let stand = |snapshot: &Arc<Snapshot>| {
+            let snapshot = Arc::clone(snapshot);
+            office.tenants.stand_on(Ground { snapshot, whole, common, plans_at });
+        };
+        self.put(snapshot, settings, stand).await
     }
 
-    /// Puts a snapshot in force, and other settings of the data plane if there are; returns it as it is in force.
-    async fn put(&self, snapshot: Snapshot, settings: Option<Config>) -> anyhow::Result<Arc<Snapshot>> {
+    /// Puts a snapshot in force, and other settings of the data plane if there are; `first` is told of it as it is to be
+    /// in force. Returns its generation.
+    async fn put(
+        &self,
+        snapshot: Snapshot,
+        settings: Option<Config>,
+        first: impl FnOnce(&Arc<Snapshot>),
+    ) -> anyhow::Result<u64> {
         let generation = self.admission.snapshot().generation.saturating_add(1);
         let mut tries = 0;
         let (snapshot, prepared, list) = loop {
@@ -172,10 +180,11 @@ impl Live {
         }
         // Nothing fails from here on.
         self.open(list).await;
+        first(&snapshot);
         self.gateway.replace(prepared);
         warm(&snapshot);
         self.metrics.config_generation.set((), generation);
-        Ok(snapshot)
+        Ok(generation)
     }
 
     /// New quotas start from what the journal has, before the first call counts on them. A second round of the job

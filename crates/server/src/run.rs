@@ -211,13 +211,13 @@ impl Running {
         };
         let live = Arc::new(live);
         let stop = Stops::new();
-        if let (Some(office), Some(Next { whole, common, .. })) = (&live.office, begin) {
+        if let (Some(office), Some(Next { whole, common, plans_at, .. })) = (&live.office, begin) {
             let means = Means {
                 admission: Arc::downgrade(&admission),
                 openings: Arc::clone(&live.openings),
                 stop: stop.jobs.subscribe(),
             };
-            office.tenants.begin(means, Ground { snapshot, whole, common });
+            office.tenants.begin(means, Ground { snapshot, whole, common, plans_at });
             admission.set_callers(Arc::clone(&office.tenants) as Arc<dyn Callers>);
         }
         let traces = setup

@@ -19,6 +19,7 @@ fn opening() -> Opening {
     let all = Name::default;
     Opening {
         id: 1 << 100,
+        before: Vec::new(),
         shard: SHARD,
         account: added(),
         measure: Measure::Tokens,
@@ -116,6 +117,19 @@ async fn l16_an_opening_is_not_made_again_when_the_engine_has_forgotten_it() {
     world.engine.tick();
     assert_eq!(run(&world).await, UNCHANGED);
     assert_eq!(world.balance(added()).await, 15);
+}
+
+/// A quota that was away for a while is opened under another id; what it was opened with before is in it still.
+#[tokio::test]
+async fn l16_a_quota_that_comes_back_has_each_call_once() {
+    let world = World::new().await;
+    call(&world, 1, 5).await;
+    assert_eq!(run(&world).await, ADJUSTED);
+    call(&world, 2, 7).await;
+    let back = Opening { id: 1 << 101, before: vec![1 << 99, 1 << 100], ..opening() };
+    assert_eq!(job(&world).once(std::slice::from_ref(&back)).await.unwrap(), ADJUSTED);
+    assert_eq!(job(&world).once(&[back]).await.unwrap(), UNCHANGED);
+    assert_eq!((world.balance(added()).await, world.journaled(added()).await), (32, 32));
 }
 
 #[tokio::test]

@@ -293,6 +293,12 @@ fn l16_an_account_counts_whatever_its_limits_were_called() {
     let (_, openings) = gateway.start(midnight + 30, called("a"));
     assert_eq!(openings.len(), 1);
     assert_eq!(openings[0].since, midnight + 30);
+    let account = openings[0].account(None).unwrap();
+    assert_eq!(openings[0].earlier_ids(account), [], "from midnight on it counted itself");
+    // Away again: what it was opened with before is told, for it is in the account still.
+    gateway.start(midnight + 40, Vec::new());
+    let (_, again) = gateway.start(midnight + 50, called("c"));
+    assert_eq!(again[0].earlier_ids(account), [openings[0].adjust_id(account)]);
 }
 
 /// A lifetime quota starts from everything there is.

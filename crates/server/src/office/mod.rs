@@ -73,6 +73,8 @@ pub struct State {
     origin: Arc<Base>,
     whole: Arc<Whole>,
     revision: u64,
+    /// The newest change of a plan that this gateway has heard of, or cannot have heard of.
+    plans_at: u64,
     /// What is everybody's.
     common: Arc<Directory>,
     /// Whether that of `common` is in force which tenants and models are made with.
@@ -97,6 +99,7 @@ pub(crate) struct Next {
     pub(crate) catalog: Catalog,
     pub(crate) whole: Arc<Whole>,
     pub(crate) common: Arc<Directory>,
+    pub(crate) plans_at: u64,
     /// Upstreams or models changed too.
     pub(crate) providers: bool,
 }
@@ -216,11 +219,13 @@ impl Office {
         let (common, revision) = (Arc::new(directory(read.objects)?), read.revision);
         let floor = revision.saturating_sub(RECENT);
         let recent = store.changes_since(floor).await.context("cannot read what operators changed")?;
+        let plans_at = recent.iter().filter(|change| change.name.kind == ObjectKind::Plan);
+        let plans_at = plans_at.map(|change| change.number).max().unwrap_or(floor);
         let recent = recent.iter().filter_map(of_tenant).collect();
         let tenants = Tenants::new(reader(Arc::clone(&store)), revision, floor, recent);
         let whole = whole(&origin, &common, &[]).map_err(|faults| unfit(&faults))?;
-        let state =
-            State { origin, whole, revision, common, common_in_force: true, providers_in_force: true };
+        let (common_in_force, providers_in_force) = (true, true);
+        let state = State { origin, whole, revision, plans_at, common, common_in_force, providers_in_force };
         let next = state.put(&state.whole, true)?;
         let view = Arc::new(ArcSwap::from_pointee(view(&state)));
         Ok((Self { store, tenants, state: Mutex::new(state), view }, next))
@@ -252,6 +257,9 @@ impl Office {
                 touched.extend(of_tenant(&change));
                 if COMMON.contains(&change.name.kind) {
                     state.common_in_force &= change.name.kind == ObjectKind::Operator;
+                    if change.name.kind == ObjectKind::Plan {
+                        state.plans_at = change.number;
+                    }
                     take(common.get_or_insert_with(|| Directory::clone(&state.common)), change)?;
                 }
             }
@@ -316,7 +324,8 @@ impl State {
 
     fn put(&self, whole: &Arc<Whole>, providers: bool) -> anyhow::Result<Next> {
         let catalog = whole.base.shared(&self.common).map_err(|faults| unfit(&faults))?;
-        Ok(Next { catalog, whole: Arc::clone(whole), common: Arc::clone(&self.common), providers })
+        let (whole, common) = (Arc::clone(whole), Arc::clone(&self.common));
+        Ok(Next { catalog, whole, common, plans_at: self.plans_at, providers })
     }
 
     /// The file with the providers among those objects; made anew only where they differ.
@@ -409,31 +418,59 @@ fn told(faults: &[Fault]) -> String {
 pub async fn run(live: Arc<Live>, mut orders: mpsc::Receiver<Ordered>, mut stop: watch::Receiver<bool>) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut last: Option<String> = None;
+    let renew = || {
+        let live = Arc::clone(&live);
+        Box::pin(async move { live.renew().await.err().map(|why| why.to_string()) })
+    };
+    // Beside the looks: a tenant that is slow to read keeps nobody from what the feed tells.
+    let mut renewing = None;
+    let mut behind = Behind::default();
     loop {
         tokio::select! {
             () = stopped(&mut stop) => return,
             _ = looks.tick() => {
-                let followed = live.follow().await.map_err(|error| format!("{error:#}"));
-                live.admission.set_keys_behind(followed.is_err());
-                let failed = match followed {
-                    Ok(()) => live.renew().await.err().map(|why| why.to_string()),
-                    Err(error) => Some(error),
-                };
-                if let Some(error) = &failed && last != failed {
-                    tracing::error!(error, "what operators changed is not in force here; what was stays");
+                behind.of_feed = live.follow().await.err().map(|error| format!("{error:#}"));
+                live.admission.set_keys_behind(behind.of_feed.is_some());
+                behind.tell(&live);
+                if behind.of_feed.is_none() && renewing.is_none() {
+                    renewing = Some(renew());
                 }
-                if failed.is_none() && last.is_some() {
-                    tracing::info!("what operators changed is in force again");
-                }
-                live.metrics.objects_behind.set((), u64::from(failed.is_some()));
-                last = failed;
+            }
+            failed = async { renewing.as_mut()?.await }, if renewing.is_some() => {
+                renewing = None;
+                behind.of_tenants = failed;
+                behind.tell(&live);
             }
             Some((order, answer)) = orders.recv() => {
                 // Whoever asked may have left.
                 let _ = answer.send(live.edit(&order).await);
             }
         }
+    }
+}
+
+/// Why this gateway is behind what operators have changed.
+#[derive(Default)]
+struct Behind {
+    of_feed: Option<String>,
+    of_tenants: Option<String>,
+    /// What was told last.
+    told: Option<String>,
+}
+
+impl Behind {
+    fn tell(&mut self, live: &Live) {
+        let failed = self.of_feed.as_ref().or(self.of_tenants.as_ref());
+        if let Some(error) = failed
+            && self.told.as_ref() != failed
+        {
+            tracing::error!(error, "what operators changed is not in force here; what was stays");
+        }
+        if failed.is_none() && self.told.is_some() {
+            tracing::info!("what operators changed is in force again");
+        }
+        live.metrics.objects_behind.set((), u64::from(failed.is_some()));
+        self.told = failed.cloned();
     }
 }
 

@@ -110,7 +110,7 @@ impl Reader {
     ) -> Result<Option<Read>, ReadError> {
         let mut gap = None;
         if let Some(cache) = &self.cache {
-            match cache.get(tenant, least).await {
+            match cache.get(tenant, least.max(ground.plans_at)).await {
                 Ok(Look::Kept(cached)) => {
                     if let Some(read) = cached_read(tenant, ground, &cached, now) {
                         return Ok(Some(read));

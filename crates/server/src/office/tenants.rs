@@ -54,6 +54,8 @@ pub(crate) struct Ground {
     pub(crate) whole: Arc<Whole>,
     /// Plans are among them.
     pub(crate) common: Arc<Directory>,
+    /// The newest change of a plan: what was read of a tenant before it does not know what that left of its limits.
+    pub(crate) plans_at: u64,
 }
 
 /// What lookups need of a running gateway.
@@ -295,8 +297,26 @@ impl Tenants {
         }
     }
 
-    /// Where a key was last, else where the store says it is.
+    /// Looks a key up until nothing was changed meanwhile that could make it another's, or somebody's: whoever joined
+    /// after a change is told nothing of before it.
     async fn by_secret(&self, digest: &[u8; 32], generation: u64) -> Landed {
+        for _ in 0..READS {
+            let (emptied, seen) = (self.read().emptied, *self.seen.borrow());
+            if let Some(found) = self.holder(digest, generation).await? {
+                if found.catalog.key(digest).is_some() {
+                    return Ok(Some(found));
+                }
+                // It went elsewhere, or what was read of the tenant is from before a change that is still to be heard of.
+                self.wait_for(seen.saturating_add(1)).await;
+            } else if self.write().nobody(digest, emptied) {
+                return Ok(None);
+            }
+        }
+        Err(Arc::from("a key goes from one tenant to another faster than it can be followed"))
+    }
+
+    /// Where a key was last, else where the store says it is.
+    async fn holder(&self, digest: &[u8; 32], generation: u64) -> Landed {
         let has = |snapshot: &Arc<Snapshot>| snapshot.catalog.key(digest).is_some();
         let last = self.read().by_secret.get(digest).map(|entry| Arc::clone(&entry.tenant));
         if let Some(tenant) = last {
@@ -305,17 +325,12 @@ impl Tenants {
                 return Ok(Some(found));
             }
         }
-        let emptied = self.read().emptied;
         let _turn = self.lookups.acquire().await.map_err(|_| stopping())?;
         let mark = super::mark_of_hash(&KeyHash(*digest).to_string());
-        let tenant = self.reader.tenant_of(&mark).await.map_err(|error| away(&error))?;
-        let Some(tenant) = tenant else {
-            self.write().nobody(digest, emptied);
-            return Ok(None);
-        };
-        let found = self.fly(Asked::Tenant(tenant, generation)).await?;
-        // It went elsewhere within the last moment.
-        found.filter(has).map(Some).ok_or_else(|| Arc::from("a key went elsewhere within the last moment"))
+        match self.reader.tenant_of(&mark).await.map_err(|error| away(&error))? {
+            Some(tenant) => self.fly(Asked::Tenant(tenant, generation)).await,
+            None => Ok(None),
+        }
     }
 
     async fn by_tenant(&self, tenant: &Arc<str>, generation: u64) -> Landed {
@@ -335,8 +350,10 @@ impl Tenants {
                 Err(error) => return self.without(tenant, &ground, &error),
             };
             let Some(Read { catalog, needed, revision }) = read else {
-                self.write().remove(tenant);
-                return Ok(None);
+                if self.write().gone(tenant, least) {
+                    return Ok(None);
+                }
+                continue;
             };
             let opening = self.open(means, &catalog, needed).await;
             let snapshot = Arc::new(ground.snapshot.with(catalog));
@@ -455,14 +472,25 @@ impl Kept {
         }
     }
 
-    fn nobody(&mut self, digest: &[u8; 32], emptied: u64) {
+    /// Remembers that nobody has a key, unless something has changed meanwhile.
+    fn nobody(&mut self, digest: &[u8; 32], emptied: u64) -> bool {
         if emptied != self.emptied {
-            return;
+            return false;
         }
         if self.nobody.len() >= NOBODIES_MAX {
             self.nobody.clear();
         }
         self.nobody.insert(*digest, Instant::now());
+        true
+    }
+
+    /// A tenant is not there, unless something newer of it than `least` was heard of meanwhile.
+    fn gone(&mut self, tenant: &str, least: u64) -> bool {
+        if self.least(tenant) > least {
+            return false;
+        }
+        self.remove(tenant);
+        true
     }
 
     /// Keeps what was read, unless something newer was heard of meanwhile.
@@ -530,8 +558,12 @@ impl Callers for Tenants {
                 Ok(Some(snapshot)) => Ok(Caller::Of(snapshot)),
                 Ok(None) => Ok(Caller::Nobody),
                 Err(why) => {
-                    self.tell(&why);
-                    Err(CallersAway)
+                    // What is newer may not fit this gateway's file: it goes on by what is kept.
+                    let known = self.known(base, digest).filter(|caller| matches!(caller, Caller::Of(_)));
+                    known.ok_or_else(|| {
+                        self.tell(&why);
+                        CallersAway
+                    })
                 }
             }
         })

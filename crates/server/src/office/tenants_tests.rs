@@ -36,6 +36,10 @@ struct Shelf {
     is_away: AtomicBool,
     /// Where there is one, a read of a tenant waits for a turn between what it saw and its answer.
     turns: Mutex<Option<Arc<Semaphore>>>,
+    /// The same of a question for a mark.
+    mark_turns: Mutex<Option<Arc<Semaphore>>>,
+    /// The history of limits, where it is to be remembered.
+    rows: Mutex<Option<BTreeMap<String, Vec<LimitRow>>>>,
 }
 
 fn away<T>() -> Result<T, StoreError> {
@@ -84,13 +88,17 @@ impl Shelf {
     }
 }
 
-/// Nothing is remembered of limits: each time they are new.
+/// Where nothing is remembered of limits, they are new each time.
 impl LimitHistory for Shelf {
-    fn limit_rows<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<LimitRow>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn limit_rows<'a>(&'a self, tenant: &'a str) -> Answer<'a, Vec<LimitRow>> {
+        let known = self.rows.lock().unwrap().as_ref().and_then(|rows| rows.get(tenant).cloned());
+        Box::pin(async { Ok(known.unwrap_or_default()) })
     }
 
-    fn limit_rows_append<'a>(&'a self, _: &'a str, rows: &'a [LimitRow]) -> Answer<'a, u64> {
+    fn limit_rows_append<'a>(&'a self, tenant: &'a str, rows: &'a [LimitRow]) -> Answer<'a, u64> {
+        if let Some(known) = self.rows.lock().unwrap().as_mut() {
+            known.entry(tenant.to_owned()).or_default().extend_from_slice(rows);
+        }
         Box::pin(async { Ok(rows.len() as u64) })
     }
 
@@ -133,7 +141,12 @@ impl ObjectStore for Shelf {
             if self.is_away.load(Ordering::SeqCst) {
                 return away();
             }
-            Ok(self.marks.lock().unwrap().get(mark).cloned())
+            let found = self.marks.lock().unwrap().get(mark).cloned();
+            let turns = self.mark_turns.lock().unwrap().clone();
+            if let Some(turns) = turns {
+                turns.acquire().await.unwrap().forget();
+            }
+            Ok(found)
         })
     }
 
@@ -212,8 +225,8 @@ impl World {
         let openings = Arc::new(Openings::new(engine, Arc::new(store), drain, metrics));
         let stop = watch::Sender::new(false);
         let means = Means { admission: Arc::downgrade(&admission), openings, stop: stop.subscribe() };
-        let Next { whole, common, .. } = next;
-        office.tenants.begin(means, Ground { snapshot: Arc::clone(&base), whole, common });
+        let Next { whole, common, plans_at, .. } = next;
+        office.tenants.begin(means, Ground { snapshot: Arc::clone(&base), whole, common, plans_at });
         Self { shelf, office, base, hasher, _admission: admission, forgets, _stop: stop, _folder: folder }
     }
 
@@ -233,6 +246,19 @@ impl World {
     async fn ceiling(&self, secret: &str) -> u64 {
         let Ok(Caller::Of(snapshot)) = self.ask(secret).await else { panic!("no caller") };
         snapshot.catalog.own_rules().next().unwrap().1.limit.ceiling
+    }
+
+    /// Other documents of what is everybody's are in force, as of a change of a plan.
+    async fn stand_on(&mut self, common: Directory, number: u64) {
+        let mut state = self.office.lock().await;
+        (state.common, state.plans_at, state.common_in_force) = (Arc::new(common), number, false);
+        let Next { catalog, whole, common, plans_at, .. } = state.next().unwrap().unwrap();
+        let (prices, models) = (Arc::clone(&whole.prices), Arc::clone(&whole.models));
+        let generation = self.base.generation + 1;
+        let base = Arc::new(Snapshot::new(generation, catalog, prices, models, self.hasher.clone()));
+        self.office.tenants.stand_on(Ground { snapshot: Arc::clone(&base), whole, common, plans_at });
+        drop(state);
+        self.base = base;
     }
 
     /// What the feed tells.
@@ -446,4 +472,105 @@ async fn gateways_share_what_they_have_read_and_obey_without_it() {
     let nonsense = Cached { revision: shelf.revision.load(Ordering::SeqCst), text: "{}".to_owned() };
     assert!(cache.put(gap, "acme", &nonsense).await.unwrap());
     assert_eq!(other.ceiling("sk-acme-0").await, 9);
+}
+
+/// Who asks after a change is answered never joins those who are told what was before it.
+#[tokio::test]
+async fn a_lookup_under_way_at_a_change_does_not_call_a_new_key_unknown() {
+    let world = World::new(Shelf::default()).await;
+    let turns = Arc::new(Semaphore::new(0));
+    *world.shelf.mark_turns.lock().unwrap() = Some(Arc::clone(&turns));
+    let early = world.ask("sk-acme-0");
+    tokio::pin!(early);
+    while world.shelf.lookups.load(Ordering::SeqCst) == 0 {
+        assert!(futures_util::poll!(&mut early).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // It has seen that nobody has the key; then the key is made.
+    let number = world.shelf.put(&world.hasher, "acme", 1, 5);
+    world.changed("acme", number);
+    let late = world.ask("sk-acme-0");
+    tokio::pin!(late);
+    assert!(futures_util::poll!(&mut late).is_pending());
+    turns.add_permits(8);
+    assert!(matches!(late.await, Ok(Caller::Of(_))), "it was made before it was asked for");
+}
+
+#[tokio::test]
+async fn a_lookup_under_way_at_a_change_does_not_call_a_new_tenant_gone() {
+    let world = World::new(Shelf::default()).await;
+    let turns = Arc::new(Semaphore::new(0));
+    *world.shelf.turns.lock().unwrap() = Some(Arc::clone(&turns));
+    let early = world.office.tenants.of("acme");
+    tokio::pin!(early);
+    while world.reads() == 0 {
+        assert!(futures_util::poll!(&mut early).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let number = world.shelf.put(&world.hasher, "acme", 1, 5);
+    world.changed("acme", number);
+    let late = world.office.tenants.of("acme");
+    tokio::pin!(late);
+    assert!(futures_util::poll!(&mut late).is_pending());
+    turns.add_permits(8);
+    assert!(late.await.unwrap().is_some(), "it was made before it was asked for");
+}
+
+/// Also the call that finds out that it does not fit.
+#[tokio::test]
+async fn a_tenant_that_does_not_fit_loses_no_call() {
+    let world = World::new(Shelf::default()).await;
+    let number = world.shelf.put(&world.hasher, "acme", 1, 5);
+    world.changed("acme", number);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    let number = world.shelf.put(&world.hasher, "acme", 2, 7);
+    for object in world.shelf.tenants.lock().unwrap().get_mut("acme").unwrap() {
+        if object.name.kind == ObjectKind::Tenant {
+            object.document = r#"{"plan":"of another gateway"}"#.to_owned();
+        }
+    }
+    world.changed("acme", number);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5, "it goes on by what is kept");
+    assert!(world.office.tenants.renew().await.is_err(), "and it is told");
+    assert!(world.ask("sk-acme-1").await.is_err(), "a new key of it is not called unknown");
+}
+
+/// A window that was away for a moment and is back leaves the other one behind (L16), also for a gateway that has only
+/// seen what the tenant's limits were before.
+#[tokio::test]
+async fn what_plans_leave_behind_is_not_hidden_by_the_cache() {
+    let (shelf, cache) = (Arc::new(Shelf::default()), Arc::new(MemoryCache::default()));
+    *shelf.rows.lock().unwrap() = Some(BTreeMap::new());
+    let plan = |window: &str, number: u64| {
+        shelf.revision.store(number, Ordering::SeqCst);
+        let document =
+            format!(r#"{{"limits":[{{"name":"w","measure":"requests","window":"{window}","ceiling":5}}]}}"#);
+        let name = name(ObjectKind::Plan, "", "", "p");
+        let object = Object { name, version: number, document, created_at: 0, changed_at: 0 };
+        directory(vec![object]).unwrap()
+    };
+    let mut one = World::beside(Arc::clone(&shelf), Some(Arc::clone(&cache))).await;
+    let mut other = World::beside(Arc::clone(&shelf), Some(Arc::clone(&cache))).await;
+    let number = shelf.put(&one.hasher, "acme", 1, 5);
+    for object in shelf.tenants.lock().unwrap().get_mut("acme").unwrap() {
+        if object.name.kind == ObjectKind::Tenant {
+            object.document = r#"{"plan":"p"}"#.to_owned();
+        }
+    }
+    one.changed("acme", number);
+    other.changed("acme", number);
+    let windows = async |world: &World| {
+        let Ok(Caller::Of(snapshot)) = world.ask("sk-acme-0").await else { panic!("no caller") };
+        snapshot.catalog.own_rules().count()
+    };
+    one.stand_on(plan("60s", 10), 10).await;
+    assert_eq!(windows(&one).await, 1);
+    one.stand_on(plan("600s", 11), 11).await;
+    assert_eq!(windows(&one).await, 2, "the one of before binds still");
+    // The other one hears of both changes at once.
+    let back = plan("60s", 12);
+    one.stand_on(back.clone(), 12).await;
+    assert_eq!(windows(&one).await, 2);
+    other.stand_on(back, 12).await;
+    assert_eq!(windows(&other).await, 2);
 }

@@ -274,3 +274,51 @@ fn a_refusal_tells_what_would_be_taken() {
     assert!(ask("DELETE", OPERATOR).contains("\r\nallow: get, post"), "{}", ask("DELETE", OPERATOR));
     assert!(ask("GET", "nobody").contains("\r\nwww-authenticate: bearer"));
 }
+
+/// A budget that is taken away and comes back within its period was opened twice: it has each call once.
+#[test]
+fn l16_a_budget_that_comes_back_has_each_call_once() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    let calls = |count: usize| (0..count).for_each(|_| assert_eq!(gateway.chat(&secret, &chat()).0, 200));
+    let budget = json!([{"name": "q", "measure": "requests", "period": "lifetime", "ceiling": 1_000}]);
+    let plan = |id: &str| gateway.ask("PATCH", "/tenants/acme", json!({"plan": id}), 200);
+    let posted = |least: u64| {
+        until("posted", || gateway.limit("q of acme")["posted"].as_u64().filter(|posted| *posted >= least))
+    };
+    let second = || {
+        let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let begun = now();
+        until("the next second", || (now() > begun).then_some(()));
+    };
+    gateway.ask("POST", "/plans", json!({"id": "with", "limits": budget}), 201);
+    gateway.ask("POST", "/plans", json!({"id": "without"}), 201);
+    plan("without");
+    calls(3);
+    plan("with");
+    calls(1);
+    assert_eq!(posted(4), 4, "opened with the calls before it");
+    let mut all = 4;
+    for _ in 0..2 {
+        second();
+        plan("without");
+        calls(2);
+        second();
+        plan("with");
+        calls(1);
+        all += 3;
+        assert_eq!(posted(all), all);
+    }
+    // The plan itself goes and comes.
+    second();
+    plan("without");
+    calls(1);
+    gateway.ask("DELETE", "/plans/with", Value::Null, 200);
+    gateway.ask("POST", "/plans", json!({"id": "with", "limits": budget}), 201);
+    second();
+    plan("with");
+    calls(1);
+    assert_eq!(posted(all + 2), all + 2);
+    gateway.stop();
+}

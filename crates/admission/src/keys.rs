@@ -6,6 +6,7 @@
 //! waiting; else the call waits for the lookup, and is told 503 where that fails.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,20 +66,28 @@ impl Admission {
         self.principal(snapshot, digest)
     }
 
-    /// Finds who an API key belongs to, under a snapshot the caller has taken.
+    /// Finds who an API key belongs to, under a snapshot the caller has taken. `from`: the client's address, where that
+    /// is looked at.
     ///
     /// # Errors
     /// `BadApiKey` for one that is unknown, disabled or expired; `KeysBehind` for one that cannot be looked up, or is
-    /// unknown and may be new.
-    pub async fn identify_in(&self, base: &Arc<Snapshot>, api_key: &str) -> Result<Principal, Refused> {
+    /// unknown and may be new; `AddressForbidden` for a good one that may not call from there.
+    pub async fn identify_in(
+        &self,
+        base: &Arc<Snapshot>,
+        api_key: &str,
+        from: Option<IpAddr>,
+    ) -> Result<Principal, Refused> {
         let digest = base.api_key_hash.digest(api_key);
-        let Some(callers) = self.callers.get() else { return self.principal(Arc::clone(base), digest) };
+        let Some(callers) = self.callers.get() else {
+            return come_from(self.principal(Arc::clone(base), digest)?, from);
+        };
         let caller = match callers.known(base, &digest) {
             Some(caller) => caller,
             None => self.found(callers.find(base, &digest).await.map_err(|_| Refused::KeysBehind)?),
         };
         match caller {
-            Caller::Of(snapshot) => self.principal(snapshot, digest),
+            Caller::Of(snapshot) => come_from(self.principal(snapshot, digest)?, from),
             Caller::Nobody => Err(self.unknown()),
         }
     }
@@ -113,4 +122,11 @@ impl Admission {
         let Some(key) = principal.key() else { return Vec::new() };
         catalog.models().iter().filter(|m| catalog.may_use(key, &m.id)).map(|m| m.id.clone()).collect()
     }
+}
+
+/// Whether somebody may call from where they do.
+fn come_from(caller: Principal, from: Option<IpAddr>) -> Result<Principal, Refused> {
+    let catalog = &caller.snapshot().catalog;
+    let may = |from| caller.key().is_none_or(|key| catalog.may_come_from(key, from));
+    if from.is_none_or(may) { Ok(caller) } else { Err(Refused::AddressForbidden) }
 }

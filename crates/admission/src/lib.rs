@@ -57,6 +57,7 @@ pub use snapshot::{ApiKeyHash, ModelPlan, Principal, Snapshot, Target};
 pub use spool::SpoolError;
 pub use ticket::{SentMark, Ticket};
 pub use tollbook_ledger::{DenyKind, Measure};
+pub use tollbook_policy::Network;
 pub use tollbook_pricing::Task;
 pub use tollbook_store::nano_text;
 pub use vouchers::{Losable, VOUCHERS_ASKED_EVERY, VoucherBounds, VoucherError, Vouchers};

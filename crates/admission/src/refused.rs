@@ -15,6 +15,8 @@ pub enum Refused {
     NoApiKey,
     /// The API key is unknown, disabled or expired; which of these is not told.
     BadApiKey,
+    /// The API key is good, but not from where the call comes.
+    AddressForbidden,
     /// The API key is unknown, and what was changed of keys since cannot be read or used here.
     KeysBehind,
     ModelUnknown(String),

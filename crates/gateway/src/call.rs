@@ -23,6 +23,7 @@ use crate::naming::Named;
 use crate::open::OpenStream;
 use crate::outgoing::Outgoing;
 use crate::pass_body::{PassBody, PassOf};
+use crate::peer;
 use crate::plane::Plane;
 use crate::problem::{self, Problem, Retry};
 use crate::refusal::{self, Verdict};
@@ -118,12 +119,15 @@ async fn admit(
         Shown::Contradiction => return Err(refused(tollbook_admission::Refused::BadApiKey)),
     };
     let mut plane = gateway.plane();
-    let mut principal = gateway.admission.identify_in(&plane.snapshot, api_key).await.map_err(refused)?;
+    let from = peer::told(&head.extensions);
+    let identified = gateway.admission.identify_in(&plane.snapshot, api_key, from).await;
+    let mut principal = identified.map_err(refused)?;
     let taken = plane.intake.read(&head.headers, body).await.map_err(|e| intake(&e, &plane))?;
     // A body may take its time: a key that was disabled meanwhile is refused all the same.
     let now = gateway.plane();
     if !Arc::ptr_eq(&now, &plane) || !gateway.admission.is_still(&now.snapshot, &principal) {
-        principal = gateway.admission.identify_in(&now.snapshot, api_key).await.map_err(refused)?;
+        let identified = gateway.admission.identify_in(&now.snapshot, api_key, from).await;
+        principal = identified.map_err(refused)?;
         plane = now;
     }
     let call = Call {

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
+use tollbook_admission::Network;
 use tollbook_wire::Dialect;
-
-use crate::peer::Network;
 
 /// The data plane's settings. Bounds are in bytes unless said otherwise.
 #[derive(Clone, Debug)]

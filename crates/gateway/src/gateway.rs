@@ -147,9 +147,10 @@ impl Gateway {
     }
 
     /// Answers a request from `peer`, and says to pages in a browser whether they may read it.
-    async fn handle(self: Arc<Self>, peer: IpAddr, request: Request<Incoming>) -> Response<OutBody> {
+    async fn handle(self: Arc<Self>, peer: IpAddr, mut request: Request<Incoming>) -> Response<OutBody> {
         let front = Arc::clone(&self.plane.load().front);
         let client = peer::client(peer, request.headers(), &front.proxies.trusted);
+        request.extensions_mut().insert(peer::Client(client));
         if let Some(cors) = &front.cors
             && let Some(preflight) = cors.preflight(&request, || self.methods(&request))
         {
@@ -318,7 +319,8 @@ impl Gateway {
         match headers::shown_api_key(request.headers()) {
             Shown::ApiKey(api_key) => {
                 let snapshot = self.admission.snapshot();
-                self.admission.identify_in(&snapshot, api_key).await.map_err(refused)
+                let from = peer::told(request.extensions());
+                self.admission.identify_in(&snapshot, api_key, from).await.map_err(refused)
             }
             Shown::Nothing => Err(refused(tollbook_admission::Refused::NoApiKey)),
             Shown::Contradiction => Err(refused(tollbook_admission::Refused::BadApiKey)),

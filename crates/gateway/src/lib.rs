@@ -49,7 +49,7 @@ pub use config::{Bounds, Config, Cors, Http2, Passes, Proxies, Proxy, Timeouts, 
 pub use gateway::Gateway;
 pub use passes::{may_be_opened, passed_paths};
 pub use paths::served_paths;
-pub use peer::Network;
 pub use plane::Prepared;
 pub use screen::{HeadBounds, Screen, refused_head};
 pub use tls::{TlsError, TlsFile};
+pub use tollbook_admission::Network;

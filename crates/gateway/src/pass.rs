@@ -4,6 +4,7 @@
 //! the price and the name upstream are that model's; any other streams. What the answer reports is charged; where a
 //! model worked and nothing is reported, what was held stands. Retries only where the body can be sent again.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::outgoing::{Outgoing, Sent};
 use crate::pass_body::{PassBody, PassOf};
 use crate::passes::{self, Kind, Pass};
 use crate::paths;
+use crate::peer;
 use crate::plane::Plane;
 use crate::problem::{Problem, Retry};
 use crate::refusal::{self, Verdict};
@@ -70,6 +72,8 @@ struct Head {
     method: Method,
     path: String,
     api_key: String,
+    /// The client's address.
+    from: Option<IpAddr>,
     query: Option<String>,
     headers: HeaderMap,
 }
@@ -122,10 +126,12 @@ async fn admit(
         Shown::Nothing => return Err(refused(Refused::NoApiKey)),
         Shown::Contradiction => return Err(refused(Refused::BadApiKey)),
     };
-    let caller = gateway.admission.identify_in(&plane.snapshot, api_key).await.map_err(refused)?;
+    let from = peer::told(&parts.extensions);
+    let caller = gateway.admission.identify_in(&plane.snapshot, api_key, from).await.map_err(refused)?;
     let way = Passage { gateway, plane, pass, caller, request_id };
     let head = Head {
         api_key: api_key.to_owned(),
+        from,
         path: parts.uri.path().to_owned(),
         query: headers::query_for_upstream(parts.uri.query()),
         method: parts.method,
@@ -209,7 +215,7 @@ impl Passage<'_> {
         let dialect = self.pass.dialect;
         let found = passes::find(&now.config, &head.method, &head.path, dialect);
         let passes::Passing::Pass(pass) = found else { return Err(nowhere(dialect)) };
-        let caller = admission.identify_in(&now.snapshot, &head.api_key).await;
+        let caller = admission.identify_in(&now.snapshot, &head.api_key, head.from).await;
         self.caller = caller.map_err(|refused| Problem::refused(refused, dialect, 0))?;
         self.plane = now;
         Ok(pass.upstream)

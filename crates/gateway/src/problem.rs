@@ -146,6 +146,10 @@ impl Problem {
                 "missing_api_key",
             ),
             Refused::BadApiKey => unauthorized("the API key is not valid", "invalid_api_key"),
+            Refused::AddressForbidden => {
+                let text = "the API key may not be used from this address";
+                Self::new(ErrorKind::Permission, StatusCode::FORBIDDEN, text).code("address_not_allowed")
+            }
             Refused::KeysBehind => {
                 let text =
                     "this gateway does not know the API key, and cannot look for newer ones at the moment";

@@ -9,9 +9,11 @@
 use crate::calendar::{Calendar, CalendarId};
 use crate::limit::{Limit, LimitDraft};
 use crate::meter::MeterPair;
+use crate::network::Network;
 use crate::problem::{Problem, Warning};
 use crate::subject::{Scope, Subject};
 use crate::validate;
+use core::net::IpAddr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tollbook_ledger::{AccountId, LimitId, SubjectId};
@@ -55,6 +57,8 @@ pub struct Key {
     pub expires_at: Option<u64>,
     /// Ids of the models it may use; absent = all.
     pub models: Option<Vec<String>>,
+    /// Where its calls may come from; absent = anywhere.
+    pub addresses: Option<Vec<Network>>,
     /// The service its calls belong to unless they name one.
     pub service: Option<String>,
 }
@@ -232,6 +236,11 @@ impl Catalog {
     /// Whether a key may use a model (by id). Re-asked at every hop (B167).
     pub fn may_use(&self, key: &Key, model: &str) -> bool {
         key.models.as_ref().is_none_or(|ids| ids.iter().any(|id| id == model))
+    }
+
+    /// Whether a key's call may come from an address.
+    pub fn may_come_from(&self, key: &Key, address: IpAddr) -> bool {
+        key.addresses.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(address)))
     }
 
     /// An enabled service of a tenant.

@@ -14,6 +14,7 @@ mod explain;
 mod history;
 mod limit;
 mod meter;
+mod network;
 mod problem;
 mod resolve;
 mod subject;
@@ -31,6 +32,7 @@ pub use limit::{
     WEIGHTED_CEILING_MAX, WINDOW_MAX_S, WINDOW_MIN_S, WhenAway,
 };
 pub use meter::{Meter, MeterPair, WEIGHT_MAX, WHOLE, counts_llm_tokens};
+pub use network::Network;
 pub use problem::{List, Place, Problem, ProblemKind, Warning, WarningKind};
 pub use resolve::{Binding, BoundAccount, Call, UserTooLong};
 pub use subject::{ID_MAX, MODEL_ID_MAX, Scope, Subject, USER_ID_MAX};

@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 29] = [
+const ERRORS: [ErrorDoc; 30] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -25,6 +25,7 @@ const ERRORS: [ErrorDoc; 29] = [
     ),
     doc("model_not_found", ErrorKind::NotFound, "There is no such model."),
     doc("model_not_allowed", ErrorKind::Permission, "The model exists, but not for this key."),
+    doc("address_not_allowed", ErrorKind::Permission, "The key may not be used from this address."),
     doc(
         "model_not_on_path",
         ErrorKind::InvalidRequest,

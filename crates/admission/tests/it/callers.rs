@@ -54,6 +54,7 @@ fn tenant(base: &Snapshot, api_key: &str, disabled: bool) -> Catalog {
         disabled,
         expires_at: None,
         models: None,
+        addresses: None,
         service: None,
     };
     let draft = Draft {
@@ -76,16 +77,16 @@ async fn a_caller_is_looked_up_once_and_known_then() {
     *book.stored.lock().unwrap() = Some(BTreeMap::from([(digest("sk-9"), tenant(&base, "sk-9", false))]));
     ask(admission, &book);
     for _ in 0..3 {
-        let caller = admission.identify_in(&base, "sk-9").await.unwrap();
+        let caller = admission.identify_in(&base, "sk-9", None).await.unwrap();
         assert_eq!(caller.key().unwrap().id, "k9");
         assert_eq!(admission.models(&caller), ["gpt"], "the models are the base's");
         assert!(admission.is_still(&base, &caller));
     }
     assert_eq!(book.lookups.load(Ordering::Relaxed), 1);
-    let nobody = admission.identify_in(&base, "sk-none").await;
+    let nobody = admission.identify_in(&base, "sk-none", None).await;
     assert!(matches!(nobody, Err(Refused::BadApiKey)), "{nobody:?}");
     // The base's own callers are not asked where others say who calls.
-    let own = admission.identify_in(&base, API_KEY).await;
+    let own = admission.identify_in(&base, API_KEY, None).await;
     assert!(matches!(own, Err(Refused::BadApiKey)), "{own:?}");
 }
 
@@ -94,13 +95,13 @@ async fn where_lookups_fail_nobody_is_called_unknown() {
     let world = World::start(Vec::new(), Settings::default(), None).await;
     let (admission, base, book) = (&world.admission, world.admission.snapshot(), Arc::new(Book::default()));
     ask(admission, &book);
-    let away = admission.identify_in(&base, "sk-9").await;
+    let away = admission.identify_in(&base, "sk-9", None).await;
     assert!(matches!(away, Err(Refused::KeysBehind)), "{away:?}");
     *book.stored.lock().unwrap() = Some(BTreeMap::new());
-    let unknown = admission.identify_in(&base, "sk-9").await;
+    let unknown = admission.identify_in(&base, "sk-9", None).await;
     assert!(matches!(unknown, Err(Refused::BadApiKey)), "{unknown:?}");
     admission.set_keys_behind(true);
-    let behind = admission.identify_in(&base, "sk-9").await;
+    let behind = admission.identify_in(&base, "sk-9", None).await;
     assert!(matches!(behind, Err(Refused::KeysBehind)), "{behind:?}");
 }
 
@@ -111,10 +112,10 @@ async fn a_caller_that_changed_is_not_still_the_same() {
     let (admission, base, book) = (&world.admission, world.admission.snapshot(), Arc::new(Book::default()));
     *book.stored.lock().unwrap() = Some(BTreeMap::from([(digest("sk-9"), tenant(&base, "sk-9", false))]));
     ask(admission, &book);
-    let caller = admission.identify_in(&base, "sk-9").await.unwrap();
+    let caller = admission.identify_in(&base, "sk-9", None).await.unwrap();
     book.found.lock().unwrap().clear();
     assert!(!admission.is_still(&base, &caller));
     *book.stored.lock().unwrap() = Some(BTreeMap::from([(digest("sk-9"), tenant(&base, "sk-9", true))]));
-    let disabled = admission.identify_in(&base, "sk-9").await;
+    let disabled = admission.identify_in(&base, "sk-9", None).await;
     assert!(matches!(disabled, Err(Refused::BadApiKey)), "{disabled:?}");
 }

@@ -262,6 +262,7 @@ fn snapshot(limits: Vec<LimitDraft>, model: Model) -> Snapshot {
             disabled: false,
             expires_at: None,
             models: None,
+            addresses: None,
             service: None,
         }],
         pools: vec![Pool { id: "pool".into(), meter: MeterPair::PLAIN }],

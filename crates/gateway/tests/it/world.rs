@@ -448,6 +448,7 @@ fn snapshot(plan: &Plan) -> Snapshot {
         disabled: false,
         expires_at: None,
         models: None,
+        addresses: None,
         service: None,
     };
     let model = |id: &str, pool: &str| Model { id: id.into(), aliases: Vec::new(), pools: vec![pool.into()] };

@@ -42,6 +42,7 @@ pub(crate) fn key(tenant: &str, project: &str, id: &str, secret: u8) -> Key {
         disabled: false,
         expires_at: None,
         models: None,
+        addresses: None,
         service: None,
     }
 }

@@ -72,7 +72,7 @@ async fn principal(admin: &Admin, question: &Question<'_>) -> Result<Principal, 
                 Refusal::new(StatusCode::NOT_FOUND, "no_key", format!("there is no key `{id}`"))
             })
         }
-        (None, Some(api_key)) => admin.admission.identify_in(&base, api_key).await.map_err(refused),
+        (None, Some(api_key)) => admin.admission.identify_in(&base, api_key, None).await.map_err(refused),
         _ => Err(bad("give `request_id`, or one of `key_id` and `api_key`")),
     }
 }
@@ -311,7 +311,7 @@ fn refused(refused: Refused) -> Refusal {
     let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
     let (status, code, message) = match refused {
         Refused::Away { .. } | Refused::Stopping => return away("the engine does not answer"),
-        Refused::NoApiKey | Refused::BadApiKey | Refused::KeysBehind => {
+        Refused::NoApiKey | Refused::BadApiKey | Refused::AddressForbidden | Refused::KeysBehind => {
             (unprocessable, "bad_key", "such a key is refused".to_owned())
         }
         Refused::ModelUnknown(model) => (unprocessable, "no_model", format!("there is no model `{model}`")),

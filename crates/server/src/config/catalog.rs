@@ -319,6 +319,7 @@ impl<'a> Maker<'a> {
             let first = self.paths.keys.get(index).cloned().unwrap_or_default();
             self.mistakes.add(format!("{path}.id"), format!("`{}` is already taken by {first}", key.id));
         }
+        let addresses = self.addresses(path, key.addresses.as_deref());
         self.draft.keys.push(policy::Key {
             tenant: tenant.to_owned(),
             project: project.to_owned(),
@@ -327,6 +328,7 @@ impl<'a> Maker<'a> {
             disabled: key.disabled,
             expires_at,
             models: key.models.clone(),
+            addresses,
             service: key.service.clone(),
         });
         self.paths.keys.push(path.to_owned());
@@ -339,6 +341,19 @@ impl<'a> Maker<'a> {
             self.mistakes.add_with_help(path, what, "make one with `tollbook keys new`");
         }
         hash.map(|hash| policy::Secret { digest: hash.0, expires_at })
+    }
+
+    fn addresses(&mut self, path: &str, given: Option<&[String]>) -> Option<Vec<policy::Network>> {
+        let mut networks = Vec::new();
+        for (index, text) in given?.iter().enumerate() {
+            let network = policy::Network::parse(text);
+            if network.is_none() {
+                let what = format!("must be an address or a network, as 10.0.0.0/8, not `{text}`");
+                self.mistakes.add(format!("{path}.addresses[{index}]"), what);
+            }
+            networks.extend(network);
+        }
+        Some(networks)
     }
 
     fn service(&mut self, path: &str, owner: (&str, Option<&str>), service: &file::Service) {

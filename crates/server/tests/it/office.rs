@@ -668,6 +668,34 @@ fn b223_a_number_means_the_same_in_api_export_and_calls() {
     gateway.ask("PATCH", "/tenants/acme/services/s", json!({"rpm": 1.5}), 400);
 }
 
+/// Calls and everything else that shows the key; what is behind no trusted proxy is the peer, whatever headers say.
+#[test]
+fn a_key_is_open_to_the_addresses_it_names() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    let key = "/tenants/acme/projects/web/keys/k";
+    let asked = || {
+        let (called, told) = gateway.chat(&secret, &chat());
+        let models = call(gateway.gateway, "GET", "/v1/models", &secret, "").0;
+        assert_eq!(called, models, "{told}");
+        (called, told["error"]["code"].clone())
+    };
+    gateway.ask("PATCH", key, json!({"addresses": ["203.0.113.0/24", "2001:db8::1"]}), 200);
+    assert_eq!(asked(), (403, json!("address_not_allowed")));
+    gateway.ask("PATCH", key, json!({"addresses": ["203.0.113.0/24", "127.0.0.0/8"]}), 200);
+    assert_eq!(asked().0, 200);
+    gateway.ask("PATCH", key, json!({"addresses": []}), 200);
+    assert_eq!(asked().0, 403, "none is none");
+    for wrong in [json!(["10.0.0.0/33"]), json!(["nowhere"]), json!(["10.0.0.0/8", ""])] {
+        let told = gateway.ask("PATCH", key, json!({"addresses": wrong}), 400);
+        let field = told["faults"][0]["field"].as_str().unwrap();
+        assert!(field.starts_with("addresses["), "{told}");
+    }
+    gateway.ask("PATCH", key, json!({"addresses": null}), 200);
+    assert_eq!(asked().0, 200, "anywhere");
+}
+
 /// Another gateway, whose file has more models, let a key name one that this gateway's file does not have.
 #[test]
 fn a_gateway_that_cannot_follow_goes_on_and_calls_no_key_unknown() {

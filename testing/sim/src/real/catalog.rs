@@ -51,6 +51,7 @@ impl Plan {
                 disabled: false,
                 expires_at: None,
                 models: None,
+                addresses: None,
                 service: None,
             }));
         }

@@ -157,6 +157,10 @@ pub struct Key {
     /// Models this key may use; all if absent.
     #[serde(default)]
     pub models: Option<Vec<String>>,
+    /// Where its calls may come from, as `203.0.113.0/24` or one address; anywhere if absent. Behind proxies that are
+    /// trusted (`proxies`) it is the client's address that counts.
+    #[serde(default)]
+    pub addresses: Option<Vec<String>>,
     /// Limits on this key alone.
     #[serde(default)]
     pub limits: Vec<Limit>,

@@ -97,7 +97,8 @@ pub fn diff(rows: &[HistoryRow], catalog: &Catalog, now: u64) -> Vec<HistoryRow>
         let limit = &rule.limit;
         current.insert(limit.name.as_str());
         let last = histories.get(limit.name.as_str()).and_then(|rows| rows.last().copied());
-        if last.and_then(|last| last.definition.as_ref()) != Some(limit) {
+        let is_known = last.and_then(|last| last.definition.as_ref()).is_some_and(|last| last.says(limit));
+        if !is_known {
             new.push(row(&limit.name, last, Some(limit.clone())));
         }
     }

@@ -232,6 +232,12 @@ pub enum Form {
 }
 
 impl Limit {
+    /// Whether both say the same, wherever they are written: that is no part of a definition, and no history has it.
+    pub(crate) fn says(&self, other: &Self) -> bool {
+        let anywhere = |limit: &Self| Self { origin: None, ..limit.clone() };
+        anywhere(self) == anywhere(other)
+    }
+
     /// The ceiling at an instant (UTC seconds).
     pub fn ceiling_at(&self, now: u64) -> u64 {
         let raise = self.raise.filter(|raise| now < raise.until);

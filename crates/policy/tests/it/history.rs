@@ -330,6 +330,9 @@ fn l16_the_history_is_append_only_and_in_order() {
     let mut gateway = Gateway::default();
     gateway.start(1_000, window(60, 1));
     gateway.start(2_000, window(60, 1));
+    // Where it is written is no part of what it says.
+    let elsewhere = |limit: LimitDraft| LimitDraft { origin: Some("tenants[7]".into()), ..limit };
+    gateway.start(2_000, window(60, 1).into_iter().map(elsewhere).collect());
     assert_eq!(gateway.rows.len(), 1);
     gateway.start(500, window(60, 2));
     let rows: Vec<_> = gateway.rows.iter().map(|row| (row.version, row.seen_at)).collect();

@@ -26,6 +26,9 @@ use super::{Source, catalog, engine, read, warnings};
 use crate::seal::Seal;
 use crate::text::escaped;
 
+/// Digits that every number in JSON keeps.
+const JSON_DIGITS: usize = 15;
+
 /// A document, typed.
 #[derive(Debug)]
 pub enum Form {
@@ -161,6 +164,9 @@ pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Ve
             return Err(one(field, what));
         }
     }
+    if let Some(field) = rounded(&Value::Object(document.clone())) {
+        return Err(one(&field, "has more digits than a number in JSON keeps; write it in quotes"));
+    }
     let id = match name.kind {
         ObjectKind::Tenant => &name.tenant,
         ObjectKind::Project => &name.project,
@@ -225,6 +231,31 @@ fn typed<T: DeserializeOwned>(name: &ObjectName, node: &Node) -> Result<T, Vec<F
         };
         problems.into_iter().map(fault).collect()
     })
+}
+
+/// Where a number stands that may not be the one that was written: a fraction, or one beyond all integers, of more digits
+/// than its type keeps.
+fn rounded(value: &Value) -> Option<String> {
+    match value {
+        Value::Number(number) if number.as_i64().is_none() && number.as_u64().is_none() => {
+            let text = number.to_string();
+            let digits = text.split(['e', 'E']).next().unwrap_or_default().bytes().filter(u8::is_ascii_digit);
+            (digits.skip_while(|digit| *digit == b'0').count() > JSON_DIGITS).then(String::new)
+        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(index, item)| rounded(item).map(|rest| format!("[{index}]{}", below(&rest)))),
+        Value::Object(fields) => fields
+            .iter()
+            .find_map(|(name, value)| rounded(value).map(|rest| format!("{name}{}", below(&rest)))),
+        _ => None,
+    }
+}
+
+/// The rest of a path, after a member.
+fn below(rest: &str) -> String {
+    if rest.is_empty() || rest.starts_with('[') { rest.to_owned() } else { format!(".{rest}") }
 }
 
 /// JSON as the tree that forms are read from; it has no lines.
@@ -474,6 +505,16 @@ mod tests {
         );
         assert_eq!(faults(&tenant, json!({"id": "other"})), ["tenants/acme: id: is not the one in the path"]);
         assert_eq!(faults(&tenant, json!({"zome": "UTC"})).len(), 1);
+        // What would be another amount than was written is not taken.
+        let wrong = "tenants/acme: limits[0].ceiling: has more digits than a number in JSON keeps; write it in quotes";
+        for text in ["8388608.000000001", "123456789012345678901234"] {
+            let number: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(faults(&tenant, limit(number)), [wrong]);
+        }
+        for text in ["838860.000000001", "0.000000001", "18446744073709551615"] {
+            let number: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(rounded(&limit(number)), None, "{text}");
+        }
         let key = name(ObjectKind::Key, "acme", "web", "k");
         assert_eq!(faults(&key, json!({"secret": "x"})).len(), 1);
     }

@@ -195,13 +195,13 @@ impl Reader {
         catalog: &Catalog,
         needed: Vec<OpeningNeeded>,
         (openings, stop): (&Arc<Openings>, watch::Receiver<bool>),
-    ) -> Option<Opening> {
+    ) -> Opening {
         let (opened, first) = oneshot::channel();
         let (journal, openings) = (Arc::clone(&self.journal), Arc::clone(openings));
-        let catalog = catalog.clone();
+        let (catalog, quotas) = (catalog.clone(), needed.clone());
         let task = tokio::spawn(async move {
             let list = loop {
-                match history::openings(&needed, &catalog, journal.as_ref()).await {
+                match history::openings(&quotas, &catalog, journal.as_ref()).await {
                     Ok(list) => break list,
                     Err(error) => tracing::warn!(%error, "new quotas begin empty; they are opened later"),
                 }
@@ -215,11 +215,11 @@ impl Reader {
             let _ = opened.send(());
             openings.run(&list, stop).await;
         });
-        let opening = Opening(task.abort_handle());
+        let opening = Opening { task: task.abort_handle(), needed };
         if tokio::time::timeout(OPEN_WITHIN, first).await.is_err() {
             tracing::warn!("new quotas begin before all of them are opened");
         }
-        Some(opening)
+        opening
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tollbook_admission::{Admission, Caller, Callers, CallersAway, Lookup, Snapshot};
 use tollbook_jobs::Openings;
 use tollbook_ledger::units::SECOND;
-use tollbook_policy::Catalog;
+use tollbook_policy::{Catalog, OpeningNeeded};
 
 use super::Whole;
 use super::reading::{Read, ReadError, Reader};
@@ -124,16 +124,21 @@ struct Entry {
     state: AtomicU8,
     used: AtomicU64,
     weight: usize,
+    /// What does not fit, where it is so.
+    unfit: Mutex<Option<Arc<str>>>,
     /// Opens its new quotas.
-    _opening: Option<Opening>,
+    opening: Option<Arc<Opening>>,
 }
 
-/// A task that ends with what it is for.
-pub(crate) struct Opening(pub(super) tokio::task::AbortHandle);
+/// A task that ends with what it is for: opening these quotas.
+pub(crate) struct Opening {
+    pub(super) task: tokio::task::AbortHandle,
+    pub(super) needed: Vec<OpeningNeeded>,
+}
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -193,12 +198,14 @@ impl Tenants {
     pub(crate) async fn renew(&self) -> Result<(), Arc<str>> {
         let Some(ground) = self.newest() else { return Ok(()) };
         let generation = ground.snapshot.generation;
-        let old: Vec<Arc<str>> = {
+        let (old, unfit): (Vec<Arc<str>>, Option<Arc<str>>) = {
             let kept = self.read();
-            let old = kept.by_tenant.values().filter(|entry| !entry.is_newest(generation));
-            old.take(ANEW_MAX).map(|entry| Arc::clone(&entry.tenant)).collect()
+            let old = kept.by_tenant.values().filter(|entry| !entry.serves(generation));
+            // What does not fit will not do so before something changes.
+            let unfit = kept.by_tenant.values().filter_map(|entry| entry.unfit(generation)).min();
+            (old.take(ANEW_MAX).map(|entry| Arc::clone(&entry.tenant)).collect(), unfit)
         };
-        let (mut failed, begun) = (Ok(()), Instant::now());
+        let (mut failed, begun) = (unfit.map_or(Ok(()), Err), Instant::now());
         for tenant in old {
             failed = self.fly(Asked::Tenant(tenant, generation)).await.map(|_| ()).and(failed);
             if begun.elapsed() > RENEW_WITHIN {
@@ -232,6 +239,11 @@ impl Tenants {
         let mut all: Vec<Arc<Entry>> = self.read().by_tenant.values().cloned().collect();
         all.sort_by_key(|entry| std::cmp::Reverse(entry.used.load(Ordering::Relaxed)));
         all.iter().map(|entry| Arc::clone(&entry.snapshot)).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn opening(&self, tenant: &str) -> Option<Arc<Opening>> {
+        self.read().by_tenant.get(tenant).and_then(|entry| entry.opening.clone())
     }
 
     #[cfg(test)]
@@ -355,7 +367,7 @@ impl Tenants {
                 }
                 continue;
             };
-            let opening = self.open(means, &catalog, needed).await;
+            let opening = self.open(means, tenant, &catalog, needed).await;
             let snapshot = Arc::new(ground.snapshot.with(catalog));
             let entry = Entry {
                 tenant: Arc::clone(tenant),
@@ -364,7 +376,8 @@ impl Tenants {
                 revision,
                 state: AtomicU8::new(GOOD),
                 used: AtomicU64::new(self.tick()),
-                _opening: opening,
+                unfit: Mutex::default(),
+                opening,
             };
             if let Some(entry) = self.write().keep(entry) {
                 return Ok(Some(Arc::clone(&entry.snapshot)));
@@ -376,13 +389,19 @@ impl Tenants {
     async fn open(
         &self,
         means: &Means,
+        tenant: &str,
         catalog: &Catalog,
-        needed: Vec<tollbook_policy::OpeningNeeded>,
-    ) -> Option<Opening> {
+        needed: Vec<OpeningNeeded>,
+    ) -> Option<Arc<Opening>> {
         if needed.is_empty() {
             return None;
         }
-        self.reader.open(catalog, needed, (&means.openings, means.stop.clone())).await
+        let begun = self.read().by_tenant.get(tenant).and_then(|entry| entry.opening.clone());
+        // The same quotas since the same time: they are open, or will be.
+        if let Some(begun) = begun.filter(|begun| begun.needed == needed) {
+            return Some(begun);
+        }
+        Some(Arc::new(self.reader.open(catalog, needed, (&means.openings, means.stop.clone())).await))
     }
 
     /// What is tried again after it may still not be seen.
@@ -393,16 +412,18 @@ impl Tenants {
 
     /// A tenant cannot be read. One that does not fit goes on by what is kept of it, if that stands on the same ground.
     fn without(&self, tenant: &str, ground: &Ground, error: &ReadError) -> Landed {
+        let why: Arc<str> = Arc::from(format!("tenant {tenant}: {error}"));
         if let ReadError::Unfit(revision, _) = *error {
             let kept = self.read();
             let entry = kept.by_tenant.get(tenant);
             if let Some(entry) = entry.filter(|entry| entry.snapshot.generation == ground.snapshot.generation)
                 && kept.least(tenant) <= revision
             {
+                *entry.unfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&why));
                 entry.state.store(UNFIT, Ordering::Relaxed);
             }
         }
-        Err(Arc::from(format!("tenant {tenant}: {error}")))
+        Err(why)
     }
 
     /// Told once, and again after a while.
@@ -440,13 +461,16 @@ fn weight(catalog: &Catalog) -> usize {
 }
 
 impl Entry {
-    /// Whether calls are decided by it.
+    /// Whether calls are decided by it; reading it anew would bring nothing else.
     fn serves(&self, generation: u64) -> bool {
         self.snapshot.generation == generation && self.state.load(Ordering::Relaxed) != OLD
     }
 
-    fn is_newest(&self, generation: u64) -> bool {
-        self.snapshot.generation == generation && self.state.load(Ordering::Relaxed) == GOOD
+    /// Why what is newer is not in force.
+    fn unfit(&self, generation: u64) -> Option<Arc<str>> {
+        let is_unfit = self.snapshot.generation == generation && self.state.load(Ordering::Relaxed) == UNFIT;
+        let why = || self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        is_unfit.then(why).flatten()
     }
 
     fn secrets(&self) -> impl Iterator<Item = [u8; 32]> + '_ {

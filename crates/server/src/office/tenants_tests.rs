@@ -531,8 +531,40 @@ async fn a_tenant_that_does_not_fit_loses_no_call() {
     }
     world.changed("acme", number);
     assert_eq!(world.ceiling("sk-acme-0").await, 5, "it goes on by what is kept");
-    assert!(world.office.tenants.renew().await.is_err(), "and it is told");
     assert!(world.ask("sk-acme-1").await.is_err(), "a new key of it is not called unknown");
+    let reads = world.reads();
+    assert!(world.office.tenants.renew().await.is_err(), "and it is told");
+    assert_eq!(world.reads(), reads, "it is not read again before something changes");
+    let number = world.shelf.put(&world.hasher, "acme", 2, 8);
+    world.changed("acme", number);
+    assert!(world.office.tenants.renew().await.is_ok());
+    assert_eq!(world.ceiling("sk-acme-1").await, 8);
+}
+
+/// Nor are its quotas opened again because something else of it has changed.
+#[tokio::test]
+async fn quotas_that_are_open_are_not_opened_at_each_change() {
+    let shelf = Shelf::default();
+    *shelf.rows.lock().unwrap() = Some(BTreeMap::new());
+    let world = World::new(shelf).await;
+    let budget = |ceiling: u64| {
+        let number = world.shelf.put(&world.hasher, "acme", 1, 5);
+        for object in world.shelf.tenants.lock().unwrap().get_mut("acme").unwrap() {
+            if object.name.kind == ObjectKind::Tenant {
+                object.document = format!(
+                    r#"{{"limits":[{{"measure":"requests","period":"lifetime","ceiling":{ceiling}}}]}}"#
+                );
+            }
+        }
+        world.changed("acme", number);
+    };
+    budget(5);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    let first = world.office.tenants.opening("acme").unwrap();
+    budget(6);
+    assert_eq!(world.ceiling("sk-acme-0").await, 6);
+    let second = world.office.tenants.opening("acme").unwrap();
+    assert!(Arc::ptr_eq(&first, &second), "it was opened when it was new");
 }
 
 /// A window that was away for a moment and is back leaves the other one behind (L16), also for a gateway that has only

@@ -56,16 +56,6 @@ impl Admission {
         let _ = self.callers.set(callers);
     }
 
-    /// Finds who an API key belongs to, among those the snapshot has itself.
-    ///
-    /// # Errors
-    /// `BadApiKey` for one that is unknown, disabled or expired; `KeysBehind` for an unknown one that may be new.
-    pub fn identify(&self, api_key: &str) -> Result<Principal, Refused> {
-        let snapshot = self.snapshot();
-        let digest = snapshot.api_key_hash.digest(api_key);
-        self.principal(snapshot, digest)
-    }
-
     /// Finds who an API key belongs to, under a snapshot the caller has taken. `from`: the client's address, where that
     /// is looked at.
     ///
@@ -82,9 +72,12 @@ impl Admission {
         let Some(callers) = self.callers.get() else {
             return come_from(self.principal(Arc::clone(base), digest)?, from);
         };
-        let caller = match callers.known(base, &digest) {
-            Some(caller) => caller,
-            None => self.found(callers.find(base, &digest).await.map_err(|_| Refused::KeysBehind)?),
+        let caller = if let Some(caller) = callers.known(base, &digest) {
+            caller
+        } else {
+            let found = callers.find(base, &digest).await.map_err(|_| Refused::KeysBehind)?;
+            self.note_found(&found, &digest);
+            found
         };
         match caller {
             Caller::Of(snapshot) => come_from(self.principal(snapshot, digest)?, from),
@@ -99,11 +92,14 @@ impl Admission {
         matches!(known, Some(Caller::Of(snapshot)) if Arc::ptr_eq(&snapshot, caller.snapshot()))
     }
 
-    fn found(&self, caller: Caller) -> Caller {
-        if let Caller::Of(snapshot) = &caller {
-            self.admits_away.fetch_or(away::admits_any(&snapshot.catalog, self.now_s()), Ordering::Relaxed);
+    /// Somebody who is new here may be one who is let in while the engine is away.
+    fn note_found(&self, caller: &Caller, digest: &[u8; 32]) {
+        let Caller::Of(snapshot) = caller else { return };
+        let catalog = &snapshot.catalog;
+        let admits = || catalog.key(digest).is_some_and(|key| away::admits(catalog, key, self.now_s()));
+        if !self.admits_away.load(Ordering::Relaxed) && admits() {
+            self.admits_away.store(true, Ordering::Relaxed);
         }
-        caller
     }
 
     fn principal(&self, snapshot: Arc<Snapshot>, digest: [u8; 32]) -> Result<Principal, Refused> {

@@ -672,8 +672,8 @@ impl Vouchers {
         // Written after the sums like any other end: what they lack is what these entries posted.
         let claim = voucher.receipt.claim();
         let mut lacks = vec![0_i64; voucher.receipt.receipt.legs.len()];
-        for seq in [(SEQ_END, is_later(first)), (SEQ_LATE, true)] {
-            let (seq, true) = seq else { continue };
+        let first = is_later(first).then_some(SEQ_END);
+        for seq in first.into_iter().chain([SEQ_LATE]) {
             let entry = self.fleet.entry(key(claim, voucher.side, seq)).await?;
             for posted in entry.iter().flat_map(|entry| &entry.posted) {
                 let legs = voucher.asked.reserve.legs.iter().zip(&voucher.receipt.receipt.legs);

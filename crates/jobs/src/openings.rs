@@ -116,13 +116,23 @@ impl Openings {
     }
 
     /// Makes the rounds of a list, or stops early when told to.
-    pub async fn run(&self, list: &[Opening], mut stop: watch::Receiver<bool>) {
+    pub async fn run(&self, list: &[Opening], stop: watch::Receiver<bool>) {
+        self.run_telling(list, || {}, stop).await;
+    }
+
+    /// The same; tells when the first round is made.
+    pub async fn run_telling(
+        &self,
+        list: &[Opening],
+        first: impl FnOnce() + Send,
+        mut stop: watch::Receiver<bool>,
+    ) {
         if list.is_empty() {
             return;
         }
         let mut pace = Pace::new(Job::Openings, Duration::ZERO);
         let start = tokio::time::Instant::now();
-        let mut until = None;
+        let (mut until, mut first) = (None, Some(first));
         for round in OPENINGS_ROUNDS {
             let mut wait = round.saturating_sub(start.elapsed());
             loop {
@@ -132,6 +142,9 @@ impl Openings {
                 let result = self.round_of(list, &mut until).await;
                 wait = pace.after(result.as_ref().map(|_| ()), &self.metrics);
                 if result.is_ok() {
+                    if let Some(first) = first.take() {
+                        first();
+                    }
                     break;
                 }
             }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tollbook_admission::{Admission, Snapshot, shard};
 use tollbook_engine::{Balance, Shard};
 use tollbook_ledger::{AccountId, LimitId, Shape};
 use tollbook_policy::{Binding, CalendarId, Call, Catalog, Form, Key, Raise, Strictness, measure_word};
+
+use crate::text::instant;
 
 /// Most accounts told at once.
 pub const ACCOUNTS_MAX: usize = 10_000;
@@ -56,7 +57,7 @@ impl Line {
     }
 }
 
-fn booking(form: &Form) -> Option<&'static str> {
+pub(crate) fn booking(form: &Form) -> Option<&'static str> {
     match form {
         Form::Rate { .. } => Some("held"),
         Form::Forecast { .. } => Some(FORECAST),
@@ -75,54 +76,46 @@ pub(crate) struct Account {
 /// Asks the engine for all of them. Where tenants are looked up one by one, the snapshots are those of the tenants that
 /// called lately, after that of what all share; only as many of them are told as there is room for.
 pub async fn standing(admission: &Arc<Admission>, snapshots: &[Arc<Snapshot>]) -> anyhow::Result<Vec<Line>> {
-    let mut lines = Vec::new();
-    for (at, snapshot) in snapshots.iter().enumerate() {
-        let mut accounts = all(&snapshot.catalog, admission.now() / 1_000_000);
-        if at > 0 {
-            // What all share was told before.
-            let shared = |limits: &BTreeSet<(LimitId, bool)>| {
-                let own = snapshot.catalog.own_rules().next().map(|(id, _)| id);
-                own.is_none_or(|own| limits.iter().all(|(id, _)| *id < own))
-            };
-            accounts.retain(|_, account| !shared(&account.limits));
-        }
-        if lines.len().saturating_add(accounts.len()) > ACCOUNTS_MAX {
-            if at == 0 {
+    let mut accounts: Vec<(&Catalog, AccountId, Account)> = Vec::new();
+    for snapshot in snapshots {
+        let of_it = own(&snapshot.catalog, admission.now() / 1_000_000);
+        if accounts.len().saturating_add(of_it.len()) > ACCOUNTS_MAX {
+            if accounts.is_empty() {
                 bail!("more than {ACCOUNTS_MAX} accounts");
             }
             break;
         }
-        lines.extend(of_catalog(admission, &snapshot.catalog, &accounts).await?);
+        accounts.extend(of_it.into_iter().map(|(id, account)| (snapshot.catalog.as_ref(), id, account)));
     }
-    Ok(lines)
-}
-
-async fn of_catalog(
-    admission: &Arc<Admission>,
-    catalog: &Catalog,
-    accounts: &BTreeMap<AccountId, Account>,
-) -> anyhow::Result<Vec<Line>> {
-    let mut by_shard: BTreeMap<Shard, Vec<AccountId>> = BTreeMap::new();
-    for (id, account) in accounts {
-        by_shard.entry(account.shard).or_default().push(*id);
+    let mut by_shard: BTreeMap<Shard, Vec<&(&Catalog, AccountId, Account)>> = BTreeMap::new();
+    for account in &accounts {
+        by_shard.entry(account.2.shard).or_default().push(account);
     }
     let denials = admission.denials();
     let mut lines = Vec::new();
-    for (shard, ids) in by_shard {
-        for ids in ids.chunks(BATCH) {
-            let asked = admission.balances(shard, ids);
+    for (shard, of_it) in by_shard {
+        for some in of_it.chunks(BATCH) {
+            let ids: Vec<AccountId> = some.iter().map(|(_, id, _)| *id).collect();
+            let asked = admission.balances(shard, &ids);
             let reply = tokio::time::timeout(DEADLINE, asked)
                 .await
                 .context("the engine did not answer in time")??;
             let now = reply.now / 1_000_000;
-            for (id, balance) in ids.iter().zip(reply.value) {
-                let Some(account) = accounts.get(id) else { continue };
+            for ((catalog, _, account), balance) in some.iter().zip(reply.value) {
                 lines.extend(told(catalog, account, balance.as_ref(), now, &denials));
             }
         }
     }
     lines.sort_by(|a, b| (a.limit, &a.subject).cmp(&(b.limit, &b.subject)));
     Ok(lines)
+}
+
+/// All accounts of a catalog but those that what it stands on names.
+fn own(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
+    let mut accounts = all(catalog, now);
+    let first = catalog.own_rules().next().map_or(LimitId(u32::MAX), |(id, _)| id);
+    accounts.retain(|_, account| account.limits.iter().any(|(id, _)| *id >= first));
+    accounts
 }
 
 /// The accounts that calls of configured keys, services and pools meet.
@@ -210,12 +203,6 @@ fn told<'a>(
 /// Adds a raise to what operators are told of a limit.
 pub(crate) fn tell_raise(line: &mut Value, raise: Option<Raise>) {
     if let (Some(fields), Some(Raise { by, until })) = (line.as_object_mut(), raise) {
-        fields.insert("raise".to_owned(), json!({ "by": by, "until": instant(until) }));
+        fields.insert("raise".to_owned(), json!({ "by": by, "until": instant(until.saturating_mul(1_000)) }));
     }
-}
-
-/// UTC seconds as text.
-pub(crate) fn instant(seconds: u64) -> String {
-    let instant = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
-    instant.map_or_else(|| seconds.to_string(), |instant| instant.to_string())
 }

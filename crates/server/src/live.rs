@@ -73,8 +73,9 @@ impl Live {
                     Ok(()) => self.put_next(office, next).await,
                     Err(unfit) => Err(unfit),
                 };
-                if put.is_err() {
-                    *state = before;
+                match &put {
+                    Ok(_) => office.tenants.saw(state.revision()),
+                    Err(_) => *state = before,
                 }
                 put?
             }
@@ -92,7 +93,7 @@ impl Live {
     /// When the store is away, or what is there does not fit this gateway's file; what is in force stays.
     pub async fn follow(&self) -> anyhow::Result<()> {
         let Some(office) = &self.office else { return Ok(()) };
-        let mut state = office.lock().await;
+        let Some(mut state) = office.try_lock() else { return office.hear().await };
         office.read_on(&mut state).await?;
         self.put_objects(office, &mut state).await
     }
@@ -123,9 +124,11 @@ impl Live {
     }
 
     async fn put_objects(&self, office: &Office, state: &mut State) -> anyhow::Result<()> {
-        let Some(next) = state.next()? else { return Ok(()) };
-        self.put_next(office, next).await?;
-        state.is_in_force();
+        if let Some(next) = state.next()? {
+            self.put_next(office, next).await?;
+            state.is_in_force();
+        }
+        office.tenants.saw(state.revision());
         Ok(())
     }
 

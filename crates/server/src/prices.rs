@@ -48,12 +48,6 @@ pub(crate) fn of_model<'a>(book: &'a Value, model: &str) -> Option<&'a Value> {
     own.or_else(|| book.get("default")).filter(|price| !price.is_null())
 }
 
-/// Unix milliseconds as people read them.
-pub(crate) fn instant(ms: u64) -> Value {
-    let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or(Value::Null, |at| at.to_string().into())
-}
-
 /// A whole book.
 pub(crate) fn document(book: &PriceBook) -> Value {
     let models: BTreeMap<&String, Value> =

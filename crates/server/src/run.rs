@@ -135,6 +135,7 @@ impl Books {
                 journal: Arc::new(store.clone()),
                 cache: book.cache(),
                 forgets: forgets.clone(),
+                metrics: Arc::clone(metrics),
             };
             let (opened, next) = Office::open(Arc::new(store.clone()), reader, base).await?;
             gateway = next.whole.gateway.clone();

@@ -32,6 +32,12 @@ pub(crate) fn exact(nano: i128) -> String {
     format!("{sign}{}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// Unix milliseconds as RFC 3339; nothing for what no calendar has.
+pub(crate) fn instant(milliseconds: u64) -> String {
+    let at = i64::try_from(milliseconds).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+    at.map_or_else(String::new, |at| at.to_string())
+}
+
 /// Lines of cells in columns; the first `left` stand left, the others right.
 pub(crate) fn aligned(lines: &[Vec<String>], left: usize) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);

@@ -149,8 +149,7 @@ mod tests {
     use super::*;
 
     fn edit(id: usize, bytes: usize) -> Edit {
-        let (tenant, project) = (String::new(), String::new());
-        let name = ObjectName { kind: ObjectKind::Plan, tenant, project, id: id.to_string() };
+        let name = ObjectName::common(ObjectKind::Plan, &id.to_string());
         Edit { name, document: Some("x".repeat(bytes)), marks: Vec::new() }
     }
 

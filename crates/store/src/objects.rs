@@ -74,6 +74,23 @@ pub struct ObjectName {
     pub id: String,
 }
 
+impl ObjectName {
+    /// Of a tenant.
+    pub fn tenant(id: &str) -> Self {
+        Self { tenant: id.to_owned(), ..Self::before(ObjectKind::Tenant) }
+    }
+
+    /// Of what has no owner: plans, operators, upstreams, models.
+    pub fn common(kind: ObjectKind, id: &str) -> Self {
+        Self { id: id.to_owned(), ..Self::before(kind) }
+    }
+
+    /// What stands before all names of a kind.
+    pub fn before(kind: ObjectKind) -> Self {
+        Self { kind, tenant: String::new(), project: String::new(), id: String::new() }
+    }
+}
+
 /// One object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {

@@ -170,6 +170,8 @@ labels! {
     }
     /// Whether new content could be used.
     Loaded "result" { Good "good", Bad "bad" }
+    /// Where a tenant was read.
+    ReadFrom "from" { Cache "cache", Store "store", Failed "failed" }
     /// Trouble with an upstream.
     UpstreamTrouble "trouble" {
         Connect "connect", Tls "tls", Timeout "timeout", Reset "reset", RateLimited "rate_limited", Quota "quota",

@@ -10,8 +10,8 @@ use prometheus_client::registry::Registry;
 use crate::kinds::{Bounds, Counts, Gauges, Ratios, Times};
 use crate::labels::{
     Alarm, Anomaly, Away, ConnectionCut, Counted, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
-    LabelDoc, LabelSet, Loaded, Login, Lost, Measure, Part, Problem, Protocol, Run, Side, SpanLoss, Status,
-    StoreTrouble, Surface, Turn, UpstreamTrouble, Verb,
+    LabelDoc, LabelSet, Loaded, Login, Lost, Measure, Part, Problem, Protocol, ReadFrom, Run, Side, SpanLoss,
+    Status, StoreTrouble, Surface, Turn, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
 
@@ -213,6 +213,8 @@ metrics! {
     Gauges config_error_line() "Line of the first mistake in the file while it cannot be taken; else 0";
     Gauges config_error_column() "Column of that mistake; else 0";
     Gauges objects_behind() "1 while what operators changed in the store is not in force in this gateway, or not of every tenant; what was before is";
+    Gauges tenants_kept() "Tenants of the store that are kept in this process";
+    Counts tenants_read(ReadFrom) "Tenants that were looked up, by where they were read; failed: they could not be, or did not fit this gateway's file";
     Gauges objects_forgets_waiting() "Changed ids that the fleet's cache in the shared book has not been told of yet; 10001 where it is more than that, and everything older waits to be forgotten";
     Gauges config_restart_needed() "Settings that were changed in the file and wait for a restart";
     Counts config_reloads(Run) "Times a changed file was read and taken, or not";

@@ -7,7 +7,7 @@ use tollbook_engine::{
     Applied, Claim, EngineError, ErrorKind, Receipt, ReleaseCall, ReserveCall, RestoreCall, RestoredState,
 };
 use tollbook_ledger::{DenyKind, End, Leg, Measure, Micros, ReleaseWhy, Verdict};
-use tollbook_policy::{Binding, Catalog, PeriodTable, WhenAway};
+use tollbook_policy::{Binding, Catalog, Key, PeriodTable, WhenAway};
 use tollbook_store::{Hold, Side};
 use tollbook_telemetry::labels;
 
@@ -240,15 +240,17 @@ fn posted(asked: &ReserveCall, receipt: &Receipt, actual: Option<&[u64]>) -> Vec
 /// Whether some key is let in while the book is away: of the first so many, each with its first model and pool. One that is
 /// overlooked is let in all the same, and the gateway says that it is not ready.
 pub(crate) fn admits_any(catalog: &Catalog, now: u64) -> bool {
+    catalog.keys().iter().take(KEYS_LOOKED_AT_MAX).any(|key| admits(catalog, key, now))
+}
+
+/// Whether a key is let in while the book is away, with its first model and pool.
+pub(crate) fn admits(catalog: &Catalog, key: &Key, now: u64) -> bool {
     let open = |binding: &Binding| strictest(catalog, binding).0 != WhenAway::Closed;
-    catalog.keys().iter().take(KEYS_LOOKED_AT_MAX).any(|key| {
-        let model = catalog.models().iter().find(|model| catalog.may_use(key, &model.id));
-        let Some(model) = model else { return false };
-        let call =
-            tollbook_policy::Call { key, service: key.service.as_deref(), user: None, model: &model.id };
-        let pool = model.pools.first().map(|pool| catalog.resolve_pool(pool, &model.id, now));
-        catalog.resolve(&call, now).is_ok_and(|tenant| open(&tenant)) && pool.as_ref().is_none_or(open)
-    })
+    let model = catalog.models().iter().find(|model| catalog.may_use(key, &model.id));
+    let Some(model) = model else { return false };
+    let call = tollbook_policy::Call { key, service: key.service.as_deref(), user: None, model: &model.id };
+    let pool = model.pools.first().map(|pool| catalog.resolve_pool(pool, &model.id, now));
+    catalog.resolve(&call, now).is_ok_and(|tenant| open(&tenant)) && pool.as_ref().is_none_or(open)
 }
 
 /// The end of a call that the engine does not know how to restore: its entry, kept apart (L8).

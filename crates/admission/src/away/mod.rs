@@ -33,7 +33,7 @@ use absence::Absence;
 pub use absence::{AwayReport, Counts as AwayCounts};
 use breaker::{Breaker, Told};
 pub use breaker::{BreakerBounds, FAILURES_MAX, OF_LAST_MAX};
-pub(crate) use door::{Ended, Unanswered, admits_any, aged, share, unbooked};
+pub(crate) use door::{Ended, Unanswered, admits, admits_any, aged, share, unbooked};
 pub(crate) use local::{Local, LocalEnd, base_id, is_local};
 
 /// How often a shard that takes no calls is asked whether it does again.

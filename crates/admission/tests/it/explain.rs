@@ -4,7 +4,7 @@ use tollbook_admission::{Ending, Explanation, Outcome, Settings, Task};
 use tollbook_policy::{EstimatorChoice, Hold, LimitDraft, Measure};
 use tollbook_wire::Surface;
 
-use crate::world::{API_KEY, World, daily};
+use crate::world::{World, daily};
 
 async fn explained(world: &World) -> Explanation {
     explained_of(world, None).await
@@ -13,7 +13,7 @@ async fn explained(world: &World) -> Explanation {
 async fn explained_of(world: &World, task: Option<Task>) -> Explanation {
     let body = r#"{"model":"gpt","max_tokens":2000,"messages":[{"role":"user","content":"hello"}]}"#;
     let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
-    let principal = world.admission.identify(API_KEY).unwrap();
+    let principal = world.principal().await.unwrap();
     world
         .admission
         .explain(&principal, "gpt", None, None, task, Some((&request, body.as_bytes())))

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollbook_admission::{
-    Admission, Admitted, ApiKeyHash, Asking, Counting, Explanation, Losable, ModelPlan, Refused, Settings,
-    Snapshot, Target, Task,
+    Admission, Admitted, ApiKeyHash, Asking, Counting, Explanation, Losable, ModelPlan, Principal, Refused,
+    Settings, Snapshot, Target, Task,
 };
 use tollbook_engine::ledger::{LimitId, Micros};
 use tollbook_engine::{Cursor, Engine, JournalRecord, LostShards, Recovery};
@@ -179,7 +179,7 @@ impl World {
             r#"{{"model":"gpt","stream":{stream},"max_tokens":2000,"messages":[{{"role":"user","content":"{text}"}}]}}"#
         );
         let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
-        let principal = self.admission.identify(API_KEY)?;
+        let principal = self.principal().await?;
         let request_id: Arc<str> = Arc::from("req_test");
         let asking = Asking {
             principal: &principal,
@@ -194,13 +194,17 @@ impl World {
         self.admission.admit(asking).await
     }
 
+    pub(crate) async fn principal(&self) -> Result<Principal, Refused> {
+        self.admission.identify_in(&self.admission.snapshot(), API_KEY, None).await
+    }
+
     /// What `explain` tells of a call with this text.
     pub(crate) async fn explain(&self, text: &str) -> Explanation {
         let body = format!(
             r#"{{"model":"gpt","max_tokens":2000,"messages":[{{"role":"user","content":"{text}"}}]}}"#
         );
         let request = tollbook_wire::decode_request(Surface::Chat, body.as_bytes()).unwrap();
-        let principal = self.admission.identify(API_KEY).unwrap();
+        let principal = self.principal().await.unwrap();
         let asked = Some((&request, body.as_bytes()));
         self.admission.explain(&principal, "gpt", None, None, None, asked).await.unwrap()
     }

@@ -5,8 +5,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tollbook_admission::{
-    Admission, AwayCounts, CountMode, Counted, Explanation, ModelPlan, Principal, Refused, StandingLine, Task,
+    Admission, AwayCounts, CountMode, Counted, Explanation, ModelPlan, Principal, Refused, StandingLine,
+    Task, shard,
 };
+use tollbook_policy::Catalog;
 use tollbook_store::{Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
@@ -179,7 +181,12 @@ pub(super) async fn inspect(admin: &Admin, tenant: &str, sees_all: bool) -> Resu
     }
     let engine = admin.admission.engine();
     let all = admin.snapshots().await;
-    let others = all.iter().map(|snapshot| snapshot.catalog.as_ref());
+    // Only those of the same shard are met there, and pools.
+    let is_near = |catalog: &&Catalog| {
+        let mut tenants = catalog.tenants().map(|other| shard(&other.id)).peekable();
+        tenants.peek().is_none() || tenants.any(|other| other == shard(tenant))
+    };
+    let others = all.iter().map(|snapshot| snapshot.catalog.as_ref()).filter(is_near);
     let kept = crate::inspect::tenant(engine.as_ref(), (&snapshot.catalog, others), tenant, sees_all).await;
     kept.map_err(|error| away(&format!("{error:#}")))
 }

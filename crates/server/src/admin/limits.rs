@@ -5,9 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollbook_policy::{
-    Catalog, Form, Hold, Limit, OnExpiry, Scope, Strictness, Subject, WhenAway, measure_word,
-};
+use tollbook_policy::{Catalog, Hold, Limit, OnExpiry, Scope, Strictness, Subject, WhenAway, measure_word};
 use tollbook_store::{ObjectKind, ObjectName, ObjectsQuery, nano_text};
 
 use super::answer::away;
@@ -15,8 +13,8 @@ use super::objects::{PAGE, PAGE_MAX};
 use super::query::Query;
 use super::routes::Action;
 use super::{Admin, Asked, Refusal, bad};
-use crate::config;
 use crate::text::{escaped, unescaped};
+use crate::{accounts, config};
 
 /// Tenants of the store that one page reads at most: one without limits costs as much as one with many.
 const TENANTS_READ: usize = 200;
@@ -46,12 +44,6 @@ pub(super) async fn answer(admin: &Admin, asked: &Asked<'_>) -> Result<Value, Re
 async fn all(admin: &Admin, page: &mut Page) -> Result<(), Refusal> {
     page.take(&Place::default(), &admin.admission.snapshot().catalog, |_| true);
     let Some(counter) = &admin.counter else { return Ok(()) };
-    let named = |tenant: &str| ObjectName {
-        kind: ObjectKind::Tenant,
-        tenant: tenant.to_owned(),
-        project: String::new(),
-        id: String::new(),
-    };
     let (mut read, mut from) = (0, page.after.tenant.clone());
     // The one in which the page before ended may have more.
     let mut tenants = if from.is_empty() { Vec::new() } else { vec![from.clone()] };
@@ -68,7 +60,7 @@ async fn all(admin: &Admin, page: &mut Page) -> Result<(), Refusal> {
             let of_it = |limit: &Limit| tenant(&limit.scope) == Some(tenant_id.as_str());
             page.take(&Place::of(&tenant_id, ""), &snapshot.catalog, of_it);
         }
-        let after = (!from.is_empty()).then(|| named(&from));
+        let after = (!from.is_empty()).then(|| ObjectName::tenant(&from));
         let query = ObjectsQuery { after, ..ObjectsQuery::of(ObjectKind::Tenant, PAGE_MAX) };
         let (_, found) = counter.page(&query).await.map_err(|error| away(&error.to_string()))?;
         tenants = found.into_keys().map(|name| name.tenant).collect();
@@ -153,15 +145,11 @@ fn stored_pools(admin: &Admin) -> BTreeSet<String> {
 fn row(limit: &Limit, stored: &BTreeSet<String>) -> Value {
     let measure = measure_word(limit.measure);
     let cost = i64::try_from(limit.ceiling).unwrap_or(i64::MAX);
-    json!({
+    let mut row = json!({
         "limit": limit.name, "subject": limit.scope.to_string(), "tenant": tenant(&limit.scope),
         "measure": measure, "shape": limit.form.with_booking(), "model": limit.model,
         "ceiling": limit.ceiling, "decimal": (measure == "cost").then(|| nano_text(cost)),
-        "booking": match limit.form {
-            Form::Rate { .. } => Some("held"),
-            Form::Forecast { .. } => Some("forecast"),
-            Form::Quota(_) | Form::Concurrency => None,
-        },
+        "booking": accounts::booking(&limit.form),
         "strictness": match limit.strictness { Strictness::Hard => "hard", Strictness::Soft => "soft" },
         "hold": match limit.hold { Hold::Expected => "expected", Hold::Worst => "worst" },
         "on_expiry": match limit.on_expiry { OnExpiry::Release => "release", OnExpiry::Charge => "charge" },
@@ -171,7 +159,9 @@ fn row(limit: &Limit, stored: &BTreeSet<String>) -> Value {
             WhenAway::Open => "open",
         },
         "shadow": limit.shadow, "from": from(limit, stored),
-    })
+    });
+    accounts::tell_raise(&mut row, limit.raise);
+    row
 }
 
 /// What wrote it, where, and whether that is the file or the store.

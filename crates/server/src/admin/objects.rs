@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::header::{IF_MATCH, IF_NONE_MATCH};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tollbook_store::{ChangesQuery, ObjectKind, ObjectName, ObjectsQuery};
+use tollbook_store::{ChangesQuery, OBJECTS_MAX, ObjectKind, ObjectName, ObjectsQuery};
 
 use super::answer::away;
 use super::query::Query;
@@ -23,6 +23,7 @@ use crate::office::{
     Changed, Counter, Done, OfficeError, Order, Secrets, When, Wish, closed, nested, wishes,
 };
 use crate::seal::Seal;
+use crate::text::instant;
 
 /// Objects on a page unless the question says otherwise, and at most.
 pub(super) const PAGE: usize = 100;
@@ -102,7 +103,8 @@ impl Desk<'_> {
                 after.clone_into(own_id_mut(&mut name));
                 name
             }),
-            ..ObjectsQuery::of(kind, PAGE_MAX)
+            // What is filtered here may need more than a page of it; one more tells that there is more.
+            ..ObjectsQuery::of(kind, if self.query.filters().next().is_some() { PAGE_MAX } else { limit + 1 })
         };
         let (mut data, mut next, mut revision) = (Vec::new(), None, None);
         while next.is_none() {
@@ -121,10 +123,10 @@ impl Desk<'_> {
                 }
                 data.push(shown(name, kept));
             }
-            match page.into_keys().next_back() {
-                Some(last) => query.after = Some(last),
-                None => break,
+            if page.len() < query.limit.min(OBJECTS_MAX) {
+                break;
             }
+            query.after = page.into_keys().next_back();
         }
         if data.is_empty() && !self.owner_is_there(kind).await? {
             return Err(nothing());
@@ -293,14 +295,18 @@ impl Desk<'_> {
         change: impl Fn(&mut Map<String, Value>),
     ) -> Result<Done, Refusal> {
         let of_version = matches!(wanted, Some(When::Version(_)));
-        if self.kept(name).await?.is_none() {
-            // Another gateway may have made it a moment ago: nothing is ordered, but what is new is read.
-            self.order(Vec::new()).await?;
-        }
         let mut tries = 0;
         loop {
             tries += 1;
-            let kept = self.kept(name).await?.ok_or_else(nothing)?;
+            let kept = match self.kept(name).await? {
+                Some(kept) => kept,
+                // Another gateway may have made it a moment ago: nothing is ordered, but what is new is read.
+                None if tries == 1 => {
+                    self.order(Vec::new()).await?;
+                    continue;
+                }
+                None => return Err(nothing()),
+            };
             let mut document = document(&kept);
             change(&mut document);
             let when = match wanted {
@@ -542,12 +548,6 @@ fn changed(changed: &Changed) -> Value {
         "object": place(&changed.name), "change": what, "version": changed.version,
         "before": text(&changed.before), "after": text(&changed.after),
     })
-}
-
-/// Unix milliseconds as RFC 3339.
-fn instant(milliseconds: u64) -> String {
-    let at = i64::try_from(milliseconds).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
-    at.map_or_else(String::new, |at| at.to_string())
 }
 
 /// A JSON merge patch (RFC 7396).

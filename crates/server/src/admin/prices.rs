@@ -9,6 +9,7 @@ use super::query::Query;
 use super::routes::Action;
 use super::{Admin, Asked, Refusal, bad};
 use crate::prices;
+use crate::text::instant;
 
 /// Versions that are told, the newest.
 const VERSIONS_MAX: usize = 100;
@@ -31,9 +32,9 @@ pub(super) async fn answer(admin: &Admin, asked: &Asked<'_>) -> Result<Value, Re
     let mut answer = told(admin, &book, (version, version == now), model)?;
     let versions =
         admin.prices.price_versions(VERSIONS_MAX).await.map_err(|error| away(&error.to_string()))?;
-    let versions = versions.into_iter().map(
-        |(version, first)| json!({"version": version.to_string(), "first_in_force": prices::instant(first)}),
-    );
+    let versions = versions
+        .into_iter()
+        .map(|(version, first)| json!({"version": version.to_string(), "first_in_force": instant(first)}));
     if let Value::Object(members) = &mut answer {
         members.insert("versions".to_owned(), versions.collect());
     }
@@ -50,13 +51,11 @@ async fn kept(admin: &Admin, version: u64) -> Result<Option<Value>, Refusal> {
 /// What a version said of a model; nothing where that is not known.
 pub(super) async fn of_model(admin: &Admin, version: u64, model: &str) -> Result<Value, Refusal> {
     let snapshot = admin.admission.snapshot();
-    let book = if version == snapshot.prices.version {
-        Some(prices::document(&snapshot.prices))
-    } else {
-        kept(admin, version).await?
-    };
-    let said = book.as_ref().map(|book| prices::of_model(book, model));
-    Ok(said.flatten().cloned().unwrap_or_default())
+    if version == snapshot.prices.version {
+        return Ok(snapshot.prices.price(model).map(prices::price).unwrap_or_default());
+    }
+    let book = kept(admin, version).await?;
+    Ok(book.as_ref().and_then(|book| prices::of_model(book, model)).cloned().unwrap_or_default())
 }
 
 /// A book, or what it says of one model.
@@ -92,8 +91,7 @@ fn told(
 
 /// Who defines a model now.
 fn source(admin: &Admin, model: &str) -> &'static str {
-    let (tenant, project) = (String::new(), String::new());
-    let name = ObjectName { kind: ObjectKind::Model, tenant, project, id: model.to_owned() };
+    let name = ObjectName::common(ObjectKind::Model, model);
     let stored = admin.counter.as_ref().is_some_and(|counter| counter.view().common.contains_key(&name));
     if stored { "store" } else { "file" }
 }

@@ -13,7 +13,7 @@ use super::args::Check;
 use super::{Console, Failure, environment};
 use crate::accounts;
 use crate::config::{self, LoadError, Problem};
-use crate::text::{grouped, money};
+use crate::text::{grouped, instant, money};
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
@@ -206,7 +206,7 @@ fn cells(line: &BoundLine) -> [String; COLUMNS] {
     };
     let ceiling = match line.raise {
         Some(raise) => {
-            let until = accounts::instant(raise.until);
+            let until = instant(raise.until.saturating_mul(1_000));
             format!("{} + {} until {until}", amount(line.ceiling), amount(raise.by))
         }
         None => amount(line.ceiling),

@@ -27,7 +27,9 @@ use std::path::Path;
 pub use engine::Book;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
-pub use objects::{Base, Directory, Fault, Form, Kept, SEALED, form, id_member, origin, place, pool_of};
+pub use objects::{
+    Base, Directory, Fault, Form, Kept, SEALED, form, id_member, origin, place, pool_of, unrounded,
+};
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
 pub use reconcile::Reconcile;
 pub use setup::{Admin, Setup, api_key_hash, journal, load, load_text, load_whole};

@@ -131,13 +131,7 @@ fn readable(text: &str) -> String {
 
 /// The tenant that an object belongs to.
 pub(super) fn parent_tenant<'a>(objects: &'a Directory, name: &ObjectName) -> Option<&'a file::Tenant> {
-    let owner = ObjectName {
-        kind: ObjectKind::Tenant,
-        tenant: name.tenant.clone(),
-        project: String::new(),
-        id: String::new(),
-    };
-    match &objects.get(&owner)?.form {
+    match &objects.get(&ObjectName::tenant(&name.tenant))?.form {
         Form::Tenant(tenant) => Some(tenant),
         _ => None,
     }
@@ -163,9 +157,6 @@ pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Ve
         if document.contains_key(*field) {
             return Err(one(field, what));
         }
-    }
-    if let Some(field) = rounded(&Value::Object(document.clone())) {
-        return Err(one(&field, "has more digits than a number in JSON keeps; write it in quotes"));
     }
     let id = match name.kind {
         ObjectKind::Tenant => &name.tenant,
@@ -233,29 +224,37 @@ fn typed<T: DeserializeOwned>(name: &ObjectName, node: &Node) -> Result<T, Vec<F
     })
 }
 
-/// Where a number stands that may not be the one that was written: a fraction, or one beyond all integers, of more digits
-/// than its type keeps.
-fn rounded(value: &Value) -> Option<String> {
+/// Says where a number stands that may not be the one that was written: a fraction, or one beyond all integers, of more
+/// digits than its type keeps. It is for what comes in; what the store has is what it is.
+///
+/// # Errors
+/// The first one.
+pub fn unrounded(name: &ObjectName, document: &Map<String, Value>) -> Result<(), Fault> {
+    let what = "has more digits than a number in JSON keeps; write it in quotes".to_owned();
+    match rounded(document) {
+        None => Ok(()),
+        Some(field) => Err(Fault { object: place(name), field, what }),
+    }
+}
+
+fn rounded(fields: &Map<String, Value>) -> Option<String> {
+    fields.iter().find_map(|(name, value)| rounded_in(name, value))
+}
+
+fn rounded_in(path: &str, value: &Value) -> Option<String> {
     match value {
         Value::Number(number) if number.as_i64().is_none() && number.as_u64().is_none() => {
             let text = number.to_string();
             let digits = text.split(['e', 'E']).next().unwrap_or_default().bytes().filter(u8::is_ascii_digit);
-            (digits.skip_while(|digit| *digit == b'0').count() > JSON_DIGITS).then(String::new)
+            (digits.skip_while(|digit| *digit == b'0').count() > JSON_DIGITS).then(|| path.to_owned())
         }
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .find_map(|(index, item)| rounded(item).map(|rest| format!("[{index}]{}", below(&rest)))),
-        Value::Object(fields) => fields
-            .iter()
-            .find_map(|(name, value)| rounded(value).map(|rest| format!("{name}{}", below(&rest)))),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| rounded_in(&format!("{path}[{index}]"), item))
+        }
+        Value::Object(fields) => rounded(fields).map(|rest| format!("{path}.{rest}")),
         _ => None,
     }
-}
-
-/// The rest of a path, after a member.
-fn below(rest: &str) -> String {
-    if rest.is_empty() || rest.starts_with('[') { rest.to_owned() } else { format!(".{rest}") }
 }
 
 /// JSON as the tree that forms are read from; it has no lines.
@@ -505,17 +504,28 @@ mod tests {
         );
         assert_eq!(faults(&tenant, json!({"id": "other"})), ["tenants/acme: id: is not the one in the path"]);
         assert_eq!(faults(&tenant, json!({"zome": "UTC"})).len(), 1);
-        // What would be another amount than was written is not taken.
-        let wrong = "tenants/acme: limits[0].ceiling: has more digits than a number in JSON keeps; write it in quotes";
-        for text in ["8388608.000000001", "123456789012345678901234"] {
-            let number: Value = serde_json::from_str(text).unwrap();
-            assert_eq!(faults(&tenant, limit(number)), [wrong]);
-        }
-        for text in ["838860.000000001", "0.000000001", "18446744073709551615"] {
-            let number: Value = serde_json::from_str(text).unwrap();
-            assert_eq!(rounded(&limit(number)), None, "{text}");
-        }
         let key = name(ObjectKind::Key, "acme", "web", "k");
         assert_eq!(faults(&key, json!({"secret": "x"})).len(), 1);
+    }
+
+    #[test]
+    fn a_number_that_json_rounds_is_refused_where_it_comes_in_and_read_where_it_is() {
+        let tenant = name(ObjectKind::Tenant, "acme", "", "");
+        let limit = |text: &str| {
+            let text = format!(r#"{{"limits":[{{"measure":"cost","window":"60s","ceiling":{text}}}]}}"#);
+            serde_json::from_str::<Map<String, Value>>(&text).unwrap()
+        };
+        for text in ["8388608.000000001", "123456789012345678901234"] {
+            let told = unrounded(&tenant, &limit(text)).unwrap_err().to_string();
+            let wrong = "tenants/acme: limits[0].ceiling: has more digits than a number in JSON keeps; write it in quotes";
+            assert_eq!(told, wrong);
+        }
+        assert!(
+            form(&tenant, &limit("8388608.000000001")).is_ok(),
+            "one that was written before is no fault"
+        );
+        for text in ["838860.000000001", "0.000000001", "18446744073709551615", "\"8388608.000000001\""] {
+            assert_eq!(unrounded(&tenant, &limit(text)), Ok(()), "{text}");
+        }
     }
 }

@@ -92,10 +92,7 @@ impl Office {
         }
         let changes = |kind| changed.iter().any(|changed| changed.name.kind == kind);
         if changes(ObjectKind::Operator) || changes(ObjectKind::Tenant) {
-            let Some(found) = self.check_operators(state, &common, (before, next)).await? else {
-                return Ok(None);
-            };
-            faults.extend(found);
+            faults.extend(self.check_operators(&common, (before, next), changed).await?);
         }
         if faults.is_empty()
             && [ObjectKind::Plan, ObjectKind::Upstream, ObjectKind::Model].map(changes).contains(&true)
@@ -109,30 +106,27 @@ impl Office {
         if faults.is_empty() { Ok(Some(warnings)) } else { Err(OfficeError::Wrong(faults)) }
     }
 
-    /// Operators are bound to tenants that exist.
+    /// Operators are bound to tenants that exist. One that is not among the objects is there if an operator is bound to it
+    /// already; else it is looked up, and the write, which takes no other revision, says that it still was.
     async fn check_operators(
         &self,
-        state: &State,
         common: &Directory,
         (before, next): (&Directory, &Directory),
-    ) -> Result<Option<Vec<Fault>>, OfficeError> {
+        changed: &[Changed],
+    ) -> Result<Vec<Fault>, OfficeError> {
+        let bound_before = operators::bound_to(before);
         let mut there = BTreeSet::new();
         for tenant in operators::bound_to(common) {
-            let name = tenant_name(&tenant);
-            let is_there = if before.contains_key(&name) || next.contains_key(&name) {
-                next.contains_key(&name)
-            } else {
-                self.store.object(&name).await?.is_some()
-            };
-            if is_there {
+            let name = ObjectName::tenant(&tenant);
+            let is_gone = changed.iter().any(|changed| changed.name == name && changed.after.is_none());
+            if next.contains_key(&name)
+                || !is_gone && bound_before.contains(&tenant)
+                || !is_gone && self.store.object(&name).await?.is_some()
+            {
                 there.insert(tenant);
             }
         }
-        // What was looked at one by one is of this revision only if nothing was changed since.
-        if !self.store.changes_since(state.revision).await?.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(operators::check(common, &there)))
+        Ok(operators::check(common, &there))
     }
 
     /// Checks the other tenants that make use of what is everybody's and changes.
@@ -247,13 +241,4 @@ fn parted(objects: &Directory) -> (Directory, BTreeMap<String, Directory>) {
         of.insert(name.clone(), Arc::clone(kept));
     }
     (common, tenants)
-}
-
-pub(super) fn tenant_name(tenant: &str) -> ObjectName {
-    ObjectName {
-        kind: ObjectKind::Tenant,
-        tenant: tenant.to_owned(),
-        project: String::new(),
-        id: String::new(),
-    }
 }

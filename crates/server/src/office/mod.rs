@@ -20,12 +20,14 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 use tokio::sync::{Mutex, MutexGuard, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tollbook_admission::{ApiKeyHash, ModelPlan, Snapshot, TokenizerFile};
 use tollbook_policy::Catalog;
 use tollbook_pricing::PriceBook;
@@ -64,6 +66,8 @@ pub struct Office {
     /// Held for as long as a change, or a new file, is put in force: one at a time.
     state: Mutex<State>,
     view: Arc<ArcSwap<View>>,
+    /// The newest change that was heard of beside the state.
+    heard: AtomicU64,
 }
 
 /// The objects as of a revision, and the one that calls are decided by.
@@ -228,7 +232,8 @@ impl Office {
         let state = State { origin, whole, revision, plans_at, common, common_in_force, providers_in_force };
         let next = state.put(&state.whole, true)?;
         let view = Arc::new(ArcSwap::from_pointee(view(&state)));
-        Ok((Self { store, tenants, state: Mutex::new(state), view }, next))
+        let (state, heard) = (Mutex::new(state), AtomicU64::new(revision));
+        Ok((Self { store, tenants, state, view, heard }, next))
     }
 
     /// What the operators' listener needs, and the orders that come through it.
@@ -241,6 +246,11 @@ impl Office {
 
     pub(crate) async fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().await
+    }
+
+    /// The state, unless it is being changed.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock().ok()
     }
 
     /// Takes the changes since the state's revision.
@@ -268,7 +278,21 @@ impl Office {
                 state.common = Arc::new(common);
             }
             self.view.store(Arc::new(view(state)));
-            self.tenants.changed(&touched, revision);
+            self.tenants.changed(&touched);
+        }
+    }
+
+    /// Hears what was changed of tenants while the state is not to be had: a long change waits for nobody, and nobody
+    /// for it.
+    pub(crate) async fn hear(&self) -> anyhow::Result<()> {
+        let mut revision = self.heard.load(Ordering::Relaxed).max(self.view.load().revision);
+        loop {
+            let changes = self.store.changes_since(revision).await?;
+            let Some(last) = changes.last() else { return Ok(()) };
+            revision = last.number;
+            let touched: Vec<_> = changes.iter().filter_map(of_tenant).collect();
+            self.tenants.changed(&touched);
+            self.heard.store(revision, Ordering::Relaxed);
         }
     }
 }
@@ -318,6 +342,10 @@ impl State {
         self.put(&whole, !self.providers_in_force).map(Some)
     }
 
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
     pub(crate) fn is_in_force(&mut self) {
         (self.common_in_force, self.providers_in_force) = (true, true);
     }
@@ -356,13 +384,9 @@ fn whole(origin: &Base, objects: &Directory, known: &[Arc<TokenizerFile>]) -> Re
 /// The upstreams and models, as the store has them.
 fn providers(objects: &Directory) -> Vec<(ObjectName, String)> {
     let kinds = [ObjectKind::Upstream, ObjectKind::Model];
-    let first = ObjectName {
-        kind: ObjectKind::Upstream,
-        tenant: String::new(),
-        project: String::new(),
-        id: String::new(),
-    };
-    let of_kinds = objects.range(first..).filter(|(name, _)| kinds.contains(&name.kind));
+    let of_kinds = objects
+        .range(ObjectName::before(ObjectKind::Upstream)..)
+        .filter(|(name, _)| kinds.contains(&name.kind));
     of_kinds.map(|(name, kept)| (name.clone(), kept.document.clone())).collect()
 }
 
@@ -424,10 +448,18 @@ pub async fn run(live: Arc<Live>, mut orders: mpsc::Receiver<Ordered>, mut stop:
     };
     // Beside the looks: a tenant that is slow to read keeps nobody from what the feed tells.
     let mut renewing = None;
+    // So does an order, which may take long: one at a time.
+    let mut ordered: Option<JoinHandle<()>> = None;
     let mut behind = Behind::default();
     loop {
         tokio::select! {
-            () = stopped(&mut stop) => return,
+            () = stopped(&mut stop) => {
+                if let Some(order) = ordered {
+                    // What is written is answered. One that broke off answers by that.
+                    let _ = order.await;
+                }
+                return;
+            }
             _ = looks.tick() => {
                 behind.of_feed = live.follow().await.err().map(|error| format!("{error:#}"));
                 live.admission.set_keys_behind(behind.of_feed.is_some());
@@ -441,9 +473,13 @@ pub async fn run(live: Arc<Live>, mut orders: mpsc::Receiver<Ordered>, mut stop:
                 behind.of_tenants = failed;
                 behind.tell(&live);
             }
-            Some((order, answer)) = orders.recv() => {
-                // Whoever asked may have left.
-                let _ = answer.send(live.edit(&order).await);
+            _ = async { ordered.as_mut()?.await.ok() }, if ordered.is_some() => ordered = None,
+            Some((order, answer)) = orders.recv(), if ordered.is_none() => {
+                let live = Arc::clone(&live);
+                ordered = Some(tokio::spawn(async move {
+                    // Whoever asked may have left.
+                    let _ = answer.send(live.edit(&order).await);
+                }));
             }
         }
     }

@@ -42,13 +42,7 @@ impl Grant {
     /// Whether what is told by an object's place, `tenants/acme: …`, is any business of theirs.
     pub fn may_hear(&self, told: &str) -> bool {
         let Some(tenant) = &self.tenant else { return true };
-        let owner = ObjectName {
-            kind: ObjectKind::Tenant,
-            tenant: tenant.clone(),
-            project: String::new(),
-            id: String::new(),
-        };
-        let rest = told.strip_prefix(place(&owner).as_str());
+        let rest = told.strip_prefix(place(&ObjectName::tenant(tenant)).as_str());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':']))
     }
 
@@ -106,18 +100,14 @@ pub(super) fn bound_to(objects: &Directory) -> BTreeSet<String> {
 
 /// Operators by the digest of their keys.
 pub(super) fn by_key(objects: &Directory) -> BTreeMap<[u8; 32], ObjectName> {
-    let first = ObjectName {
-        kind: ObjectKind::Operator,
-        tenant: String::new(),
-        project: String::new(),
-        id: String::new(),
-    };
-    let operators = objects.range(first..).filter_map(|(name, kept)| match &kept.form {
-        Form::Operator(operator) => {
-            let hash = KeyHash::parse(operator.hash.as_deref()?)?;
-            Some((hash.0, name.clone()))
+    let operators = objects.range(ObjectName::before(ObjectKind::Operator)..).filter_map(|(name, kept)| {
+        match &kept.form {
+            Form::Operator(operator) => {
+                let hash = KeyHash::parse(operator.hash.as_deref()?)?;
+                Some((hash.0, name.clone()))
+            }
+            _ => None,
         }
-        _ => None,
     });
     operators.collect()
 }

@@ -15,9 +15,11 @@ use tollbook_store::{
     Cached, ConfigCache, Gap, Journal, LimitHistory, LimitRow, Look, Name, Object, ObjectKind, ObjectName,
     ObjectStore, StoreError,
 };
+use tollbook_telemetry::Metrics;
+use tollbook_telemetry::labels::ReadFrom;
 
 use super::tenants::{Ground, Opening};
-use super::{kept, told};
+use super::{kept, stopped, told};
 use crate::config::{Directory, Fault};
 use crate::history;
 
@@ -34,6 +36,7 @@ pub(crate) struct Reader {
     /// What the gateways of a fleet have read, and what that has to forget.
     pub(crate) cache: Option<Arc<dyn ConfigCache>>,
     pub(crate) forgets: Option<Arc<Forgets>>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// A tenant that was read.
@@ -113,6 +116,7 @@ impl Reader {
             match cache.get(tenant, least.max(ground.plans_at)).await {
                 Ok(Look::Kept(cached)) => {
                     if let Some(read) = cached_read(tenant, ground, &cached, now) {
+                        self.metrics.tenants_read.inc((ReadFrom::Cache,));
                         return Ok(Some(read));
                     }
                 }
@@ -122,6 +126,7 @@ impl Reader {
             }
         }
         let found = self.stored(tenant).await.map_err(ReadError::Failed)?;
+        self.metrics.tenants_read.inc((ReadFrom::Store,));
         if found.objects.is_empty() {
             return Ok(None);
         }
@@ -189,12 +194,12 @@ impl Reader {
     }
 
     /// Opens quotas from what the journal has of their period: the first time before this returns, if that is soon; then
-    /// once more, for calls that end without the new account.
+    /// in further rounds, for calls that end without the new account.
     pub(crate) async fn open(
         &self,
         catalog: &Catalog,
         needed: Vec<OpeningNeeded>,
-        (openings, stop): (&Arc<Openings>, watch::Receiver<bool>),
+        (openings, mut stop): (&Arc<Openings>, watch::Receiver<bool>),
     ) -> Opening {
         let (opened, first) = oneshot::channel();
         let (journal, openings) = (Arc::clone(&self.journal), Arc::clone(openings));
@@ -205,15 +210,14 @@ impl Reader {
                     Ok(list) => break list,
                     Err(error) => tracing::warn!(%error, "new quotas begin empty; they are opened later"),
                 }
-                tokio::time::sleep(OPEN_AGAIN).await;
+                tokio::select! {
+                    () = tokio::time::sleep(OPEN_AGAIN) => {}
+                    () = stopped(&mut stop) => return,
+                }
             };
             drop(catalog);
-            if let Err(error) = openings.once(&list).await {
-                tracing::warn!(%error, "new quotas begin empty; they are opened later");
-            }
             // Whoever waited may have gone on.
-            let _ = opened.send(());
-            openings.run(&list, stop).await;
+            openings.run_telling(&list, || _ = opened.send(()), stop).await;
         });
         let opening = Opening { task: task.abort_handle(), needed };
         if tokio::time::timeout(OPEN_WITHIN, first).await.is_err() {

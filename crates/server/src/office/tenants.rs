@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use tollbook_admission::{Admission, Caller, Callers, CallersAway, Lookup, Snapsh
 use tollbook_jobs::Openings;
 use tollbook_ledger::units::SECOND;
 use tollbook_policy::{Catalog, OpeningNeeded};
+use tollbook_telemetry::labels::ReadFrom;
 
 use super::Whole;
 use super::reading::{Read, ReadError, Reader};
@@ -76,13 +77,6 @@ enum Asked {
 type Landed = Result<Option<Arc<Snapshot>>, Arc<str>>;
 type Landing = watch::Receiver<Option<Landed>>;
 
-/// How an entry stands to what has been heard of its tenant.
-const GOOD: u8 = 0;
-/// Something of it has changed since it was read.
-const OLD: u8 = 1;
-/// What is newer does not fit this gateway's file.
-const UNFIT: u8 = 2;
-
 pub(crate) struct Tenants {
     me: Weak<Self>,
     reader: Reader,
@@ -96,7 +90,7 @@ pub(crate) struct Tenants {
     ticks: AtomicU64,
     /// The last failure that was told.
     told: Mutex<Option<(Arc<str>, Instant)>>,
-    /// The revision up to which this gateway has followed.
+    /// The revision up to which what is everybody's is in force here.
     seen: watch::Sender<u64>,
 }
 
@@ -121,10 +115,11 @@ struct Entry {
     snapshot: Arc<Snapshot>,
     /// The store's, when it was read.
     revision: u64,
-    state: AtomicU8,
+    /// Something of it has changed since it was read.
+    is_old: AtomicBool,
     used: AtomicU64,
     weight: usize,
-    /// What does not fit, where it is so.
+    /// Why what is newer is not in force, where calls go on by this nevertheless.
     unfit: Mutex<Option<Arc<str>>>,
     /// Opens its new quotas.
     opening: Option<Arc<Opening>>,
@@ -176,19 +171,24 @@ impl Tenants {
         self.grounds.store(Arc::new(grounds));
     }
 
-    /// What changed, up to a revision. Nothing that was read before counts from now on.
-    pub(crate) fn changed(&self, tenants: &[(Arc<str>, u64)], seen: u64) {
-        if !tenants.is_empty() {
-            let mut kept = self.write();
-            for (tenant, number) in tenants {
-                kept.heard(tenant, *number);
-            }
-            kept.nobody.clear();
-            kept.emptied += 1;
-            drop(kept);
-            self.reader.forget(tenants);
+    /// What changed. Nothing that was read before counts from now on.
+    pub(crate) fn changed(&self, tenants: &[(Arc<str>, u64)]) {
+        if tenants.is_empty() {
+            return;
         }
-        self.seen.send_replace(seen);
+        let mut kept = self.write();
+        for (tenant, number) in tenants {
+            kept.heard(tenant, *number);
+        }
+        kept.nobody.clear();
+        kept.emptied += 1;
+        drop(kept);
+        self.reader.forget(tenants);
+    }
+
+    /// What is everybody's is in force up to a revision.
+    pub(crate) fn saw(&self, revision: u64) {
+        self.seen.send_replace(revision);
     }
 
     /// Reads anew what is kept of tenants that changed; some of them, the rest at the next call.
@@ -277,6 +277,14 @@ impl Tenants {
         self.kept.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is kept changes, and how many tenants that are is told.
+    fn change<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+        let mut kept = self.write();
+        let done = change(&mut kept);
+        self.reader.metrics.tenants_kept.set((), u64::try_from(kept.by_tenant.len()).unwrap_or(u64::MAX));
+        done
+    }
+
     /// Joins the lookup that is under way, or begins one. It goes on when those who wait for it leave.
     fn fly(&self, asked: Asked) -> Pin<Box<dyn Future<Output = Landed> + Send + '_>> {
         Box::pin(async move {
@@ -348,21 +356,23 @@ impl Tenants {
     async fn by_tenant(&self, tenant: &Arc<str>, generation: u64) -> Landed {
         let means = self.means.get().ok_or_else(stopping)?;
         let mut ground = self.ground(generation).or_else(|| self.newest()).ok_or_else(stopping)?;
+        let mut waited = false;
         for _ in 0..READS {
             let least = self.read().least(tenant);
             let now = means.admission.upgrade().ok_or_else(stopping)?.now() / SECOND;
             let read = match self.reader.read(tenant, &ground, least, now).await {
                 Ok(read) => read,
-                // What it says may be true of plans and models that this gateway has not heard of yet.
-                Err(ReadError::Unfit(revision, _)) if revision > *self.seen.borrow() => {
+                // What it says may be true of plans and models that are not in force here yet.
+                Err(ReadError::Unfit(revision, _)) if !waited && revision > *self.seen.borrow() => {
                     self.wait_for(revision).await;
+                    waited = true;
                     ground = self.newest().ok_or_else(stopping)?;
                     continue;
                 }
                 Err(error) => return self.without(tenant, &ground, &error),
             };
             let Some(Read { catalog, needed, revision }) = read else {
-                if self.write().gone(tenant, least) {
+                if self.change(|kept| kept.gone(tenant, least)) {
                     return Ok(None);
                 }
                 continue;
@@ -374,12 +384,12 @@ impl Tenants {
                 weight: weight(&snapshot.catalog),
                 snapshot,
                 revision,
-                state: AtomicU8::new(GOOD),
+                is_old: AtomicBool::new(false),
                 used: AtomicU64::new(self.tick()),
                 unfit: Mutex::default(),
                 opening,
             };
-            if let Some(entry) = self.write().keep(entry) {
+            if let Some(entry) = self.change(|kept| kept.keep(entry)) {
                 return Ok(Some(Arc::clone(&entry.snapshot)));
             }
         }
@@ -413,6 +423,7 @@ impl Tenants {
     /// A tenant cannot be read. One that does not fit goes on by what is kept of it, if that stands on the same ground.
     fn without(&self, tenant: &str, ground: &Ground, error: &ReadError) -> Landed {
         let why: Arc<str> = Arc::from(format!("tenant {tenant}: {error}"));
+        self.reader.metrics.tenants_read.inc((ReadFrom::Failed,));
         if let ReadError::Unfit(revision, _) = *error {
             let kept = self.read();
             let entry = kept.by_tenant.get(tenant);
@@ -420,7 +431,7 @@ impl Tenants {
                 && kept.least(tenant) <= revision
             {
                 *entry.unfit.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&why));
-                entry.state.store(UNFIT, Ordering::Relaxed);
+                entry.is_old.store(false, Ordering::Relaxed);
             }
         }
         Err(why)
@@ -463,14 +474,13 @@ fn weight(catalog: &Catalog) -> usize {
 impl Entry {
     /// Whether calls are decided by it; reading it anew would bring nothing else.
     fn serves(&self, generation: u64) -> bool {
-        self.snapshot.generation == generation && self.state.load(Ordering::Relaxed) != OLD
+        self.snapshot.generation == generation && !self.is_old.load(Ordering::Relaxed)
     }
 
     /// Why what is newer is not in force.
     fn unfit(&self, generation: u64) -> Option<Arc<str>> {
-        let is_unfit = self.snapshot.generation == generation && self.state.load(Ordering::Relaxed) == UNFIT;
         let why = || self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        is_unfit.then(why).flatten()
+        self.serves(generation).then(why).flatten()
     }
 
     fn secrets(&self) -> impl Iterator<Item = [u8; 32]> + '_ {
@@ -492,7 +502,7 @@ impl Kept {
         let newest = self.changed.entry(Arc::clone(tenant)).or_default();
         *newest = number.max(*newest);
         if let Some(entry) = self.by_tenant.get(tenant).filter(|entry| entry.revision < number) {
-            entry.state.store(OLD, Ordering::Relaxed);
+            entry.is_old.store(true, Ordering::Relaxed);
         }
     }
 

@@ -34,6 +34,7 @@ struct Shelf {
     reads: AtomicU64,
     lookups: AtomicU64,
     is_away: AtomicBool,
+    feed: Mutex<Vec<Change>>,
     /// Where there is one, a read of a tenant waits for a turn between what it saw and its answer.
     turns: Mutex<Option<Arc<Semaphore>>>,
     /// The same of a question for a mark.
@@ -154,8 +155,10 @@ impl ObjectStore for Shelf {
         unreachable!("no page is asked for")
     }
 
-    fn changes_since(&self, _: u64) -> Answer<'_, Vec<Change>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn changes_since(&self, revision: u64) -> Answer<'_, Vec<Change>> {
+        let feed = self.feed.lock().unwrap();
+        let newer = feed.iter().filter(|change| change.number > revision).cloned().collect();
+        Box::pin(async move { Ok(newer) })
     }
 
     fn write<'a>(&'a self, _: u64, _: &'a str, _: &'a [Edit]) -> Answer<'a, Option<u64>> {
@@ -196,10 +199,12 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache.map(|cache| cache as Arc<dyn ConfigCache>);
         let metrics = Arc::new(Metrics::new());
+        let told = Arc::clone(&metrics);
         let forgets = cache.clone().map(|cache| Arc::new(Forgets::new(cache, Arc::clone(&metrics))));
         let store = SqlStore::open(&folder.path().join("store.sqlite")).await.unwrap();
         let (history, journal) = (Arc::clone(&shelf), Arc::new(store.clone()));
-        let reader = |objects| Reader { objects, history, journal, cache, forgets: forgets.clone() };
+        let reader =
+            |objects| Reader { objects, history, journal, cache, forgets: forgets.clone(), metrics: told };
         let (office, next) =
             Office::open(Arc::clone(&shelf) as Arc<dyn ObjectStore>, reader, base(folder.path()))
                 .await
@@ -263,7 +268,8 @@ impl World {
 
     /// What the feed tells.
     fn changed(&self, tenant: &str, number: u64) {
-        self.office.tenants.changed(&[(Arc::from(tenant), number)], number);
+        self.office.tenants.changed(&[(Arc::from(tenant), number)]);
+        self.office.tenants.saw(number);
     }
 
     fn reads(&self) -> u64 {
@@ -605,4 +611,53 @@ async fn what_plans_leave_behind_is_not_hidden_by_the_cache() {
     assert_eq!(windows(&one).await, 2);
     other.stand_on(back, 12).await;
     assert_eq!(windows(&other).await, 2);
+}
+
+/// A long change holds the state, and what others change is heard of all the same.
+#[tokio::test]
+async fn a_change_is_heard_of_while_another_one_is_made() {
+    let world = World::new(Shelf::default()).await;
+    let number = world.shelf.put(&world.hasher, "acme", 1, 5);
+    world.changed("acme", number);
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    let state = world.office.lock().await;
+    assert!(world.office.try_lock().is_none());
+    let number = world.shelf.put(&world.hasher, "acme", 1, 7);
+    let name = ObjectName::tenant("acme");
+    let (who, before, after) = ("another gateway".to_owned(), None, Some("{}".to_owned()));
+    world.shelf.feed.lock().unwrap().push(Change { number, at: 0, who, name, before, after });
+    world.office.hear().await.unwrap();
+    assert_eq!(world.ceiling("sk-acme-0").await, 7);
+    let reads = world.reads();
+    world.office.hear().await.unwrap();
+    assert_eq!(world.ceiling("sk-acme-0").await, 7);
+    assert_eq!(world.reads(), reads, "it is heard of once");
+    drop(state);
+}
+
+/// A plan is made and given to a tenant; the tenant is read before the plan is in force here.
+#[tokio::test]
+async fn a_tenant_waits_for_the_plan_that_it_has() {
+    let mut world = World::new(Shelf::default()).await;
+    let number = world.shelf.put(&world.hasher, "acme", 1, 5) + 1;
+    for object in world.shelf.tenants.lock().unwrap().get_mut("acme").unwrap() {
+        if object.name.kind == ObjectKind::Tenant {
+            object.document = r#"{"plan":"p"}"#.to_owned();
+        }
+    }
+    world.shelf.revision.store(number, Ordering::SeqCst);
+    world.office.tenants.changed(&[(Arc::from("acme"), number)]);
+    let (tenants, base) = (Arc::clone(&world.office.tenants), Arc::clone(&world.base));
+    let digest = world.digest("sk-acme-0");
+    let asked = tokio::spawn(async move { tenants.find(&base, &digest).await });
+    while world.reads() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let document = r#"{"limits":[{"measure":"requests","window":"60s","ceiling":3}]}"#.to_owned();
+    let name = ObjectName::common(ObjectKind::Plan, "p");
+    let plan = Object { name, version: number, document, created_at: 0, changed_at: 0 };
+    world.stand_on(directory(vec![plan]).unwrap(), number).await;
+    world.office.tenants.saw(number);
+    let Ok(Caller::Of(snapshot)) = asked.await.unwrap() else { panic!("it was not waited for") };
+    assert_eq!(snapshot.catalog.own_rules().next().unwrap().1.limit.ceiling, 3);
 }

@@ -9,7 +9,7 @@ use tollbook_store::{
 
 use super::marks::{marks, taken};
 use super::{Office, OfficeError, State};
-use crate::config::{Directory, Fault, Kept, SEALED, form, id_member, place};
+use crate::config::{Directory, Fault, Kept, SEALED, form, id_member, place, unrounded};
 
 /// How often a change is checked anew because others were faster.
 const TRIES: usize = 32;
@@ -163,6 +163,7 @@ fn document_of(
     document: &Map<String, Value>,
     now: Option<&Arc<Kept>>,
 ) -> Result<Kept, Vec<Fault>> {
+    unrounded(name, document).map_err(|fault| vec![fault])?;
     let mut document = document.clone();
     keep_secret(name, &mut document, now);
     // Absent and null are the same.
@@ -359,19 +360,25 @@ mod tests {
         let store = SqlStore::open(&folder.join("store.sqlite")).await.unwrap();
         let failing = Arc::new(Failing { store: store.clone(), how: AtomicU8::new(how) });
         let (history, journal) = (Arc::new(store.clone()), Arc::new(store.clone()));
-        let reader = |objects| Reader { objects, history, journal, cache: None, forgets: None };
+        let reader = |objects| Reader {
+            objects,
+            history,
+            journal,
+            cache: None,
+            forgets: None,
+            metrics: Arc::default(),
+        };
         let (office, _) = Office::open(failing.clone(), reader, base).await.unwrap();
         (store, failing, office)
     }
 
     fn tenant(id: &str) -> Order {
-        let name = ObjectName {
-            kind: ObjectKind::Tenant,
-            tenant: id.to_owned(),
-            project: String::new(),
-            id: String::new(),
+        let wish = Wish {
+            name: ObjectName::tenant(id),
+            document: Some(Map::new()),
+            when: When::New,
+            cascade: false,
         };
-        let wish = Wish { name, document: Some(Map::new()), when: When::New, cascade: false };
         Order { who: "ann".to_owned(), wishes: vec![wish], as_of: None, dry_run: false }
     }
 

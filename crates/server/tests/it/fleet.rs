@@ -4,7 +4,7 @@ use serde_json::json;
 use tollbook_redis_world as redis;
 use tollbook_sql_world as sql;
 
-use crate::office::{World, chat};
+use crate::office_world::{World, chat};
 use crate::process::{command, until};
 
 /// The book's server loses everything, the journal's is killed: the quota goes on from what the calls used, and the

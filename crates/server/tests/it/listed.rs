@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::office::{World, cli};
+use crate::office_world::{World, cli};
 use crate::process::{Tollbook, call, until};
 
 /// A gateway whose model has a limit, and a tenant with limits of all kinds.
@@ -23,6 +23,18 @@ fn start(world: &World) -> Tollbook {
     gateway.ask("POST", "/tenants/acme/services", json!({"id": "chat", "rpm": 60, "tpm": 9_000}), 201);
     gateway.ask("POST", "/tenants", json!({"id": "other", "plan": "gold"}), 201);
     gateway
+}
+
+#[test]
+fn a_limit_that_is_raised_is_listed_with_until_when() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let raise = json!({"by": 5, "until": "2100-01-01T00:00:00Z"});
+    let limit = json!({"name": "r", "measure": "requests", "window": "1h", "ceiling": 9, "raise": raise});
+    gateway.ask("POST", "/tenants", json!({"id": "acme", "limits": [limit]}), 201);
+    let listed = gateway.ask("GET", "/limits?tenant=acme", Value::Null, 200);
+    assert_eq!(listed["data"][0]["ceiling"], 9);
+    assert_eq!(listed["data"][0]["raise"], raise);
 }
 
 #[test]
@@ -147,7 +159,7 @@ fn prices_in_force_are_listed_and_shown() {
 
 /// A call's request id, after it was charged.
 fn called(gateway: &Tollbook, secret: &str) -> String {
-    let body = crate::office::chat().to_string();
+    let body = crate::office_world::chat().to_string();
     let (status, head, _) =
         crate::process::call_with(gateway.gateway, "POST", "/v1/chat/completions", secret, "", &body);
     assert_eq!(status, 200, "{head}");

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::office::{World, chat, cli};
+use crate::office_world::{World, chat, cli};
 use crate::process::{OPERATOR, Tollbook, call, call_with, until};
 
 const KEY: &str = "/tenants/acme/projects/web/keys/k";

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tollbook_mock_upstream::MockUpstream;
 
-use crate::office::cli;
+use crate::office_world::cli;
 use crate::process::{OPERATOR, Tollbook, command, until};
 
 const SECRETS_KEY: &str = "a-key-for-secrets-that-nobody-guesses";

@@ -9,7 +9,7 @@ use tollbook_redis_world::Server;
 use tollbook_store::{Journal as _, Origin, Side};
 use tollbook_store_sql::SqlStore;
 
-use crate::office::{World, cli};
+use crate::office_world::{World, cli};
 use crate::process::{OPERATOR, Tollbook, call, until};
 
 /// A gateway that renews often, and whose model has limits of its own.

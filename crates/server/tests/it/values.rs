@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use tollbook::config::load_text;
 
-use crate::office::{World, chat, cli};
+use crate::office_world::{World, chat, cli};
 use crate::process::{OPERATOR, Tollbook, call};
 
 const PAGE: &str = include_str!("../../../../docs/reference/values.md");

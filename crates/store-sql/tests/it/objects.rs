@@ -1,8 +1,7 @@
 //! What operators define, and how it changed.
 
 use tollbook_store::{
-    Applied, CHANGES_MAX, ChangesQuery, DOCUMENT_MAX, Edit, ObjectKind, ObjectName, ObjectStore,
-    StoreErrorKind,
+    Applied, CHANGES_MAX, ChangesQuery, DOCUMENT_MAX, Edit, ObjectName, ObjectStore, StoreErrorKind,
 };
 
 use crate::make::{World, both};
@@ -19,7 +18,7 @@ both!(
 );
 
 fn tenant(id: &str) -> ObjectName {
-    ObjectName { kind: ObjectKind::Tenant, tenant: id.to_owned(), project: String::new(), id: String::new() }
+    ObjectName::tenant(id)
 }
 
 fn put(name: ObjectName, document: &str) -> Edit {

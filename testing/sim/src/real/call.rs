@@ -114,7 +114,8 @@ async fn admit(gateway: &Gateway, fate: &Fate, request_id: &Arc<str>) -> Result<
     let admission = gateway.admission();
     let body = fate.body();
     let request = decode_request(Surface::Chat, body.as_bytes()).map_err(|error| format!("{error:?}"))?;
-    let principal = admission.identify(&fate.api_key).map_err(|refused| format!("{refused:?}"))?;
+    let principal = admission.identify_in(&admission.snapshot(), &fate.api_key, None).await;
+    let principal = principal.map_err(|refused| format!("{refused:?}"))?;
     let asking = Asking {
         principal: &principal,
         request: &request,

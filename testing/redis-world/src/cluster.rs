@@ -96,7 +96,7 @@ impl Cluster {
     /// Moves the keys of a slot whose migration has begun.
     pub fn keys_move(&self, slot: u16, to: usize) {
         let (source, target) = (&self.nodes[self.owner(slot)], &self.nodes[to]);
-        let (slot, port) = (slot.to_string(), target.port().to_string());
+        let (slot, port) = (slot.to_string(), target.peer_port().to_string());
         loop {
             let keys = source.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, KEYS_AT_ONCE]);
             let keys: Vec<String> = keys.items().iter().map(Reply::text).collect();

@@ -97,7 +97,7 @@ impl Sentinels {
     fn named_by(&self, sentinel: &Server) -> Option<usize> {
         let reply = sentinel.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]).ok()?;
         let port = reply.items().get(1)?.int()?;
-        self.data.iter().position(|server| i64::from(server.port()) == port)
+        self.data.iter().position(|server| i64::from(server.peer_port()) == port)
     }
 
     /// Kills the primary and waits until all sentinels name the other, which takes writes then. Returns the old one.
@@ -152,7 +152,7 @@ impl Sentinels {
 
 fn sentinel(plan: &Plan, primary: &Server) -> Plan {
     plan.sentinel()
-        .line(&format!("sentinel monitor {SERVICE} 127.0.0.1 {} 2", primary.port()))
+        .line(&format!("sentinel monitor {SERVICE} 127.0.0.1 {} 2", primary.peer_port()))
         .line(&format!("sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}"))
         .line(&format!("sentinel failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MS}"))
 }

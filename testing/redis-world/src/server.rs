@@ -34,6 +34,7 @@ pub struct Plan {
     user: Option<(String, String)>,
     is_sentinel: bool,
     has_bus: bool,
+    has_tls: bool,
 }
 
 impl Plan {
@@ -47,7 +48,7 @@ impl Plan {
 
     fn of(program: &'static str) -> Self {
         let config = String::from("save \"\"\nappendonly no\nrepl-diskless-sync-delay 0\n");
-        Self { program, config, user: None, is_sentinel: false, has_bus: false }
+        Self { program, config, user: None, is_sentinel: false, has_bus: false, has_tls: false }
     }
 
     /// One more line of its configuration; the last one of a name counts.
@@ -79,25 +80,36 @@ impl Plan {
         self.line("user default off").line(&format!("user {name} on >{password} ~* &* +@all"))
     }
 
+    /// It also listens for TLS, with a certificate that is its own authority, and asks other servers over it.
+    pub fn tls(mut self, certificate: &Path, key: &Path) -> Self {
+        self.has_tls = true;
+        let (certificate, key) = (certificate.display(), key.display());
+        self.line(&format!("tls-cert-file {certificate}\ntls-ca-cert-file {certificate}\ntls-key-file {key}"))
+            .line("tls-auth-clients no\ntls-replication yes")
+    }
+
     pub fn replica_of(self, primary: &Server) -> Self {
-        let port = primary.port();
+        let port = primary.peer_port();
         self.line(&format!("replicaof 127.0.0.1 {port}"))
     }
 
     pub(crate) fn sentinel(&self) -> Self {
-        Self { config: String::new(), user: None, is_sentinel: true, ..self.clone() }
+        let of_tls = |line: &&str| line.starts_with("tls-");
+        let config = self.config.lines().filter(of_tls).map(|line| format!("{line}\n")).collect();
+        Self { config, user: None, is_sentinel: true, ..self.clone() }
     }
 
     pub(crate) fn cluster(mut self) -> Self {
         self.has_bus = true;
-        self.line("cluster-enabled yes").line("cluster-node-timeout 2000")
+        let tls = if self.has_tls { "yes" } else { "no" };
+        self.line("cluster-enabled yes\ncluster-node-timeout 2000").line(&format!("tls-cluster {tls}"))
     }
 
     /// Returns when it answers.
     pub fn start(self) -> Server {
         let dir = folder::new();
-        let bus = self.has_bus.then(ports::free);
-        let mut server = Server { plan: self, dir, port: ports::free(), bus, child: None };
+        let (bus, tls) = (self.has_bus.then(ports::free), self.has_tls.then(ports::free));
+        let mut server = Server { plan: self, dir, port: ports::free(), tls, bus, child: None };
         server.write_config();
         server.start_again();
         server
@@ -110,6 +122,7 @@ pub struct Server {
     plan: Plan,
     dir: TempDir,
     port: Port,
+    tls: Option<Port>,
     bus: Option<Port>,
     child: Option<Child>,
 }
@@ -129,6 +142,11 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// Where other servers find it, and clients by TLS where it has that.
+    pub fn peer_port(&self) -> u16 {
+        self.tls.as_ref().unwrap_or(&self.port).number()
     }
 
     /// Where nodes of a cluster talk to each other.
@@ -159,6 +177,9 @@ impl Server {
         text.push_str("daemonize no\nlogfile \"\"\n");
         if let Some(bus) = self.bus_port() {
             let _ = writeln!(text, "cluster-port {bus}");
+        }
+        if self.tls.is_some() {
+            let _ = writeln!(text, "tls-port {}", self.peer_port());
         }
         text.push_str(&self.plan.config);
         fs::write(self.config_file(), text).unwrap_or_else(|error| fail(&format!("no config: {error}")));

@@ -513,3 +513,26 @@ async fn b231_a_budget_overdrawn_by_one_call_is_closed_at_once() {
     assert_eq!(limits["data"][0]["remaining"], 0, "{limits}");
     assert_eq!(world.up.calls().len(), 1);
 }
+
+/// No job runs in this world: nobody drains, sweeps or sums. What limits go by is written on the way of the call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b221_a_budget_holds_while_no_job_has_ever_run() {
+    // Room for one call at its worst, 40 units of money, and not for a second beside what that one uses, 30.
+    let world = World::start(Plan::with([quota(tenant(), Measure::Cost, PeriodKind::Day, 40_000_000)])).await;
+    let used = tollbook_mock_upstream::Generate {
+        input_llm_tokens: Some(10),
+        output_llm_tokens: Some(3_000),
+        ignore_cap: true,
+        ..tollbook_mock_upstream::Generate::default()
+    };
+    world.up.script(used.into());
+    let mut body = ask("x");
+    body["max_tokens"] = json!(3_000);
+    assert_eq!(world.chat(&body).await.status, 200);
+    let (posted, held) = world.balance(0).await;
+    assert!(posted > 10_000_000 && held == 0, "{posted} {held}");
+    let refused = world.chat(&body).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.json()["error"]["code"], "insufficient_quota");
+    assert_eq!(world.up.calls().len(), 1);
+}

@@ -1,12 +1,14 @@
 //! Who may come in, and whom we trust.
 
+use std::path::{Path, PathBuf};
+
 use redis::Value;
 use secrecy::SecretString;
 use tollbook_engine::Applied;
-use tollbook_engine_redis::{Kind, Link, Options, Script, Tls};
-use tollbook_redis_world::{Cluster, Plan, Server, ports};
+use tollbook_engine_redis::{Kind, Link, Options, Place, Script, Tls};
+use tollbook_redis_world::{Cluster, Plan, SERVICE, Sentinels, Server};
 
-use super::{COUNT, LIMIT, comes_to_fail, count, options, patient, what};
+use super::{COUNT, LIMIT, at, comes_to_count, comes_to_fail, count, options, patient, what};
 
 #[tokio::test]
 async fn a_user_is_let_in_and_a_stranger_is_not() {
@@ -72,30 +74,67 @@ async fn a_numbered_database_is_used() {
     assert_eq!(server.info("db3").map(|db| db.starts_with("keys=1,")), Some(true));
 }
 
+/// A certificate that is its own authority, and its key.
+fn self_signed(dir: &Path) -> (PathBuf, PathBuf) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (certificate, key)
+}
+
+fn trusting(certificate: PathBuf) -> Tls {
+    Tls { public_roots: false, ca_files: vec![certificate], client: None }
+}
+
 #[tokio::test]
 async fn tls_trusts_the_authority_that_is_named_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let port = ports::free();
-    let server = Plan::redis()
-        .line(&format!("tls-port {}", port.number()))
-        .line(&format!("tls-cert-file {}", certificate.display()))
-        .line(&format!("tls-key-file {}", key.display()))
-        .line(&format!("tls-ca-cert-file {}", certificate.display()))
-        .line("tls-auth-clients no")
-        .start();
-    let with = |tls| Options { tls: Some(tls), ..options(port.number()) };
-    let trusting = Tls { public_roots: false, ca_files: vec![certificate], client: None };
+    let (certificate, key) = self_signed(dir.path());
+    let server = Plan::redis().tls(&certificate, &key).start();
+    let with = |tls| Options { tls: Some(tls), ..options(server.peer_port()) };
     let script = Script::new(COUNT);
-    let link = Link::open(&Options { deadline: LIMIT, ..with(trusting) }).unwrap();
+    let link = Link::open(&Options { deadline: LIMIT, ..with(trusting(certificate)) }).unwrap();
     assert_eq!(count(&link, &script, "a").await, Ok(1));
     let link = Link::open(&with(Tls::default())).unwrap();
     let error = comes_to_fail(&link, &script, Kind::Refused, Applied::No).await;
     assert!(error.message.contains("certificate"), "{error}");
     assert_eq!(server.ask(&["GET", "a"]).int(), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_used_over_tls_while_a_slot_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = self_signed(dir.path());
+    let cluster = Cluster::of(&Plan::redis().tls(&certificate, &key));
+    let place = Place::Cluster(vec![at(cluster.nodes()[0].peer_port())]);
+    let options = Options { tls: Some(trusting(certificate)), deadline: LIMIT, ..Options::new(place) };
+    let (link, script) = (Link::open(&options).unwrap(), Script::new(COUNT));
+    for key in 0..30 {
+        assert_eq!(count(&link, &script, &format!("{{{key}}}:x")).await, Ok(1));
+    }
+    let slot = cluster.slot("{7}:x");
+    let to = (cluster.owner(slot) + 1) % 3;
+    tokio::task::block_in_place(|| cluster.migrate(slot, to));
+    assert_eq!(count(&link, &script, "{7}:x").await, Ok(2));
+    assert_eq!(cluster.nodes()[to].ask(&["GET", "{7}:x"]).int(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_are_asked_over_tls_and_a_failover_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = self_signed(dir.path());
+    let mut all = Sentinels::of(&Plan::redis().tls(&certificate, &key));
+    let nodes = all.sentinels().iter().map(|sentinel| at(sentinel.peer_port())).collect();
+    let place = Place::Sentinel { service: SERVICE.to_owned(), nodes };
+    let with = |tls| Options { tls: Some(tls), ..Options::new(place.clone()) };
+    let stranger = Link::open(&with(Tls::default())).unwrap();
+    comes_to_fail(&stranger, &Script::new(COUNT), Kind::Refused, Applied::No).await;
+    let (link, script) = (Link::open(&with(trusting(certificate))).unwrap(), Script::new(COUNT));
+    comes_to_count(&link, &script, "a").await;
+    let old = tokio::task::block_in_place(|| all.primary_dies());
+    comes_to_count(&link, &script, "b").await;
+    assert!(all.data()[1 - old].ask(&["GET", "b"]).int().is_some());
 }
 
 #[tokio::test]

@@ -94,8 +94,7 @@ impl Plan {
     }
 
     pub(crate) fn sentinel(&self) -> Self {
-        let of_tls = |line: &&str| line.starts_with("tls-");
-        let config = self.config.lines().filter(of_tls).map(|line| format!("{line}\n")).collect();
+        let config = self.config.split_inclusive('\n').filter(|line| line.starts_with("tls-")).collect();
         Self { config, user: None, is_sentinel: true, ..self.clone() }
     }
 

@@ -49,6 +49,11 @@ impl Admission {
         }
     }
 
+    /// Whether a part of the book was found lost and is not whole again.
+    pub fn is_losing(&self) -> bool {
+        self.vouchers.as_ref().is_some_and(|vouchers| !vouchers.lost.list().is_empty())
+    }
+
     /// Waits a moment for a shard that was found lost, unless another call has done so in vain.
     pub(crate) async fn is_whole_again(&self, shard: Shard, error: &EngineError) -> bool {
         match &self.vouchers {

@@ -12,7 +12,7 @@ use futures_util::stream::{self, StreamExt as _};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollbook_admission::pool_id;
+use tollbook_admission::{Admission, pool_id};
 use tollbook_engine::{Claim, Engine, EngineError, ErrorKind, ExpireNow, LiveHold, Shard};
 use tollbook_ledger::{Expired, ReservationId};
 use tollbook_store::{EntryBody, LADDER_MAX, Name, Side};
@@ -42,7 +42,7 @@ struct Found {
 
 /// Frees what the call of this id holds.
 pub(crate) async fn release(
-    engine: &dyn Engine,
+    admission: &Admission,
     grant: &Grant,
     id: &str,
     order: &Order,
@@ -53,6 +53,7 @@ pub(crate) async fn release(
     if order.reason.trim().is_empty() || order.reason.len() > REASON_MAX {
         return Err(adjust::bad(format!("`reason` is needed, of {REASON_MAX} bytes at most")));
     }
+    let engine = admission.engine().as_ref();
     let freeing = async {
         let found = find(engine, grant, id).await?;
         let mut freed = Vec::new();
@@ -63,6 +64,9 @@ pub(crate) async fn release(
     };
     let freed = tokio::time::timeout(DEADLINE, freeing).await.map_err(|_| away(&"no answer in time"))?;
     let freed = freed.map_err(|error| away(&error))?;
+    if freed.is_empty() && admission.is_losing() {
+        return Err(away(&"a part of the book is lost and being made whole"));
+    }
     if freed.is_empty() {
         let message = format!("no call holds anything under the id `{id}`: it has ended, or there was none");
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_hold", message));
@@ -87,7 +91,7 @@ async fn find(engine: &dyn Engine, grant: &Grant, id: ReservationId) -> Result<V
     while let Some(look) = looks.next().await {
         match look {
             Ok(some) => found.extend(some),
-            // In a shard that is lost, or was never used, nothing is held that could be freed.
+            // In a shard that was never used nothing is held; what of one that is lost is told by who called there.
             Err(EngineError { kind: ErrorKind::Lost(_), .. }) => {}
             Err(error) => trouble = Some(error),
         }

@@ -318,7 +318,7 @@ impl Admin {
     async fn release(&self, asked: &Asked<'_>) -> Result<Value, Refusal> {
         let order = serde_json::from_slice(&asked.body);
         let order = order.map_err(|error| adjust::bad(format!("the body is no order: {error}")))?;
-        release::release(self.admission.engine().as_ref(), asked.grant, &asked.ids.id, &order).await
+        release::release(&self.admission, asked.grant, &asked.ids.id, &order).await
     }
 
     async fn reconcile(&self, asked: &Asked<'_>) -> Result<Value, Refusal> {

@@ -111,17 +111,19 @@ impl Desk<'_> {
             let (of, page) = self.counter.page(&query).await.map_err(refused)?;
             revision.get_or_insert(of);
             for (name, kept) in &page {
-                let document = document(kept);
-                if !self.asked.grant.sees(name)
-                    || !self.query.filters().all(|(field, wanted)| matches(document.get(field), wanted))
-                {
+                let document = kept.as_ref().map(|kept| document(kept)).unwrap_or_default();
+                let is_wanted = |(field, wanted)| matches(document.get(field), wanted);
+                if !self.asked.grant.sees(name) || !self.query.filters().all(is_wanted) {
                     continue;
                 }
                 if data.len() == limit {
                     next = data.last().and_then(|last: &Value| last.get("id").cloned());
                     break;
                 }
-                data.push(shown(name, kept));
+                data.push(match kept {
+                    Ok(kept) => shown(name, kept),
+                    Err(version) => json!({"id": own_id(name), "version": version, "unreadable": true}),
+                });
             }
             if page.len() < query.limit.min(OBJECTS_MAX) {
                 break;
@@ -386,6 +388,10 @@ impl Desk<'_> {
     fn refused(&self, error: OfficeError) -> Refusal {
         refused(match error {
             OfficeError::Wrong(faults) => OfficeError::Wrong(self.asked.grant.faults(faults)),
+            OfficeError::Unreadable(object) if !self.asked.grant.sees(&object.name) => {
+                let message = "what others defined cannot be read, and this change has to be checked with it";
+                return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "unreadable", message);
+            }
             other => other,
         })
     }
@@ -616,5 +622,6 @@ fn refused(error: OfficeError) -> Refusal {
         OfficeError::Unsure(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unsure", message),
         OfficeError::Missing(_) => Refusal::new(StatusCode::NOT_FOUND, "not_found", message),
         OfficeError::Busy | OfficeError::Away(_) => away(&message),
+        OfficeError::Unreadable(_) => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "unreadable", message),
     }
 }

@@ -13,7 +13,7 @@ use tollbook_store::{OBJECTS_MAX, ObjectKind, ObjectName, ObjectsQuery};
 use super::marks::{marks, taken};
 use super::reading::directory;
 use super::write::{Changed, Order};
-use super::{COMMON, Office, OfficeError, State, Whole, operators, unreadable};
+use super::{COMMON, Office, OfficeError, State, Whole, operators};
 use crate::config::{Directory, Fault, Form};
 
 /// Tenants of one change that are read one by one; beyond it everything is read at once.
@@ -57,7 +57,7 @@ impl Office {
             }
             let of_them =
                 all.objects.into_iter().filter(|object| tenants.contains(object.name.tenant.as_str()));
-            objects.extend(directory(of_them.collect()).map_err(|error| unreadable(&error))?);
+            objects.extend(directory(of_them.collect())?);
             return Ok(Some(objects));
         }
         for tenant in tenants {
@@ -72,7 +72,7 @@ impl Office {
         if found.revision != state.revision {
             return Ok(None);
         }
-        directory(found.objects).map(Some).map_err(|error| unreadable(&error))
+        Ok(Some(directory(found.objects)?))
     }
 
     /// Checks what a change makes of the objects it may change; what is legal in it, but probably not meant.
@@ -147,7 +147,7 @@ impl Office {
             if page.revision != state.revision {
                 return Ok(None);
             }
-            let tenants = directory(page.objects).map_err(|error| unreadable(&error))?;
+            let tenants = directory(page.objects)?;
             for (name, kept) in &tenants {
                 if checked.contains_key(&name.tenant) || !users.has(&kept.form) {
                     continue;

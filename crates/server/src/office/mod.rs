@@ -31,13 +31,13 @@ use tokio::task::JoinHandle;
 use tollbook_admission::{ApiKeyHash, ModelPlan, Snapshot, TokenizerFile};
 use tollbook_policy::Catalog;
 use tollbook_pricing::PriceBook;
-use tollbook_store::{Change, ObjectKind, ObjectName, ObjectStore, ObjectsQuery, StoreError};
+use tollbook_store::{Change, Object, ObjectKind, ObjectName, ObjectStore, ObjectsQuery, StoreError};
 
 use crate::config::{Base, Directory, Fault, Kept, form, place};
 use crate::live::Live;
 use crate::seal::Seal;
 
-use reading::directory;
+use reading::{directory, kept_of};
 
 pub use marks::{mark_of_hash, mark_of_id};
 pub use operators::{ADMIN_KEY_HOLDER, Grant};
@@ -145,7 +145,20 @@ pub enum OfficeError {
     Unsure(StoreError),
     #[error("the store is away: {0}")]
     Away(#[from] StoreError),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
 }
+
+/// An object that is in the store and that this version cannot read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}, which another version may have written: {why}", place(.name))]
+pub struct Unreadable {
+    pub name: Box<ObjectName>,
+    why: String,
+}
+
+/// Some objects of a kind; of one that cannot be read its version.
+pub type Page = BTreeMap<ObjectName, Result<Arc<Kept>, u64>>;
 
 /// An order, and where its answer goes.
 type Ordered = (Order, oneshot::Sender<Result<Done, OfficeError>>);
@@ -188,19 +201,23 @@ impl Counter {
         }
         let found = self.store().object(name).await?;
         let kept = found.map(|object| directory(vec![object]).map(|objects| objects.into_values().next()));
-        kept.transpose().map(Option::flatten).map_err(|error| unreadable(&error))
+        Ok(kept.transpose()?.flatten())
     }
 
-    /// A page of the objects of a kind.
-    pub async fn page(&self, query: &ObjectsQuery) -> Result<(u64, Directory), OfficeError> {
+    /// A page of the objects of a kind, with the versions of those that cannot be read.
+    pub async fn page(&self, query: &ObjectsQuery) -> Result<(u64, Page), OfficeError> {
         let page = self.store().objects_page(query).await?;
-        Ok((page.revision, directory(page.objects).map_err(|error| unreadable(&error))?))
+        let read = |object: Object| {
+            let (name, version) = (object.name.clone(), object.version);
+            (name, kept_of(object).map(|(_, kept)| kept).map_err(|_| version))
+        };
+        Ok((page.revision, page.objects.into_iter().map(read).collect()))
     }
 
     /// All objects as of a revision, for a document of all of them.
     pub async fn all(&self) -> Result<(u64, Directory), OfficeError> {
         let all = self.store().objects().await?;
-        Ok((all.revision, directory(all.objects).map_err(|error| unreadable(&error))?))
+        Ok((all.revision, directory(all.objects)?))
     }
 
     /// Makes a change, or says why not.
@@ -414,20 +431,12 @@ fn kept(
     document: String,
     version: u64,
     (created_at, changed_at): (u64, u64),
-) -> anyhow::Result<Kept> {
-    let unreadable = || format!("cannot read {}, which another version may have written", place(name));
-    let fields: Map<String, Value> = serde_json::from_str(&document).with_context(unreadable)?;
-    let form = form(name, &fields).map_err(|faults| anyhow!(told(&faults))).with_context(unreadable)?;
+) -> Result<Kept, Unreadable> {
+    let unreadable = |why| Unreadable { name: Box::new(name.clone()), why };
+    let fields = serde_json::from_str(&document);
+    let fields: Map<String, Value> = fields.map_err(|_| unreadable("it is no JSON object".to_owned()))?;
+    let form = form(name, &fields).map_err(|faults| unreadable(told(&faults)))?;
     Ok(Kept { version, document, created_at, changed_at, form })
-}
-
-/// What is in the store and cannot be read.
-fn unreadable(error: &anyhow::Error) -> OfficeError {
-    OfficeError::Wrong(vec![Fault {
-        object: String::new(),
-        field: String::new(),
-        what: format!("{error:#}"),
-    }])
 }
 
 /// The first of what is wrong.

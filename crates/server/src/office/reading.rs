@@ -3,7 +3,6 @@
 //! Invariant: what comes of it is what the store had at one revision. A definition of a limit that the history does not have
 //! is written down before its limit is in force. When the cache is away or has nonsense, it is as if it had nothing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use tollbook_telemetry::Metrics;
 use tollbook_telemetry::labels::ReadFrom;
 
 use super::tenants::{Ground, Opening};
-use super::{kept, stopped, told};
-use crate::config::{Directory, Fault};
+use super::{Unreadable, kept, stopped, told};
+use crate::config::{Directory, Fault, Kept};
 use crate::history;
 
 /// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
@@ -256,11 +255,13 @@ fn found_in(tenant: &str, revision: u64, text: Text) -> Option<Found> {
 }
 
 /// Objects by name, typed.
-pub(super) fn directory(objects: Vec<Object>) -> anyhow::Result<Directory> {
-    let mut directory = BTreeMap::new();
-    for Object { name, version, document, created_at, changed_at } in objects {
-        let kept = kept(&name, document, version, (created_at, changed_at))?;
-        directory.insert(name, Arc::new(kept));
-    }
-    Ok(directory)
+pub(super) fn directory(objects: Vec<Object>) -> Result<Directory, Unreadable> {
+    objects.into_iter().map(kept_of).collect()
+}
+
+/// One of them.
+pub(super) fn kept_of(object: Object) -> Result<(ObjectName, Arc<Kept>), Unreadable> {
+    let Object { name, version, document, created_at, changed_at } = object;
+    let kept = kept(&name, document, version, (created_at, changed_at))?;
+    Ok((name, Arc::new(kept)))
 }

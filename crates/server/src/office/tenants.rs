@@ -34,6 +34,8 @@ pub(crate) const NOBODIES_MAX: usize = 10_000;
 const NOBODY_FOR: Duration = Duration::from_secs(5);
 /// Most tenants whose newest change is remembered apart; of others it is the newest of all.
 const CHANGED_MAX: usize = 10_000;
+/// Lookups under way, after which no key's is begun: whoever asked may have left, and it goes on.
+pub(crate) const FLIGHTS_MAX: usize = 10_000;
 /// Keys that are looked up in the store at once.
 const LOOKUPS_MAX: usize = 64;
 /// Longest wait for a lookup.
@@ -298,6 +300,9 @@ impl Tenants {
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(landing) = flights.get(&asked) {
             return Ok(landing.clone());
+        }
+        if flights.len() >= FLIGHTS_MAX && matches!(asked, Asked::Secret(..)) {
+            return Err(Arc::from("too many lookups are under way"));
         }
         let me = self.me.upgrade().ok_or_else(stopping)?;
         let (land, landing) = watch::channel(None);

@@ -20,7 +20,7 @@ use tollbook_store_sql::SqlStore;
 use tollbook_store_suite::MemoryCache;
 use tollbook_telemetry::Metrics;
 
-use super::tenants::{KEPT_MAX, NOBODIES_MAX};
+use super::tenants::{FLIGHTS_MAX, KEPT_MAX, NOBODIES_MAX};
 use super::*;
 use crate::key::KeyHash;
 
@@ -500,6 +500,30 @@ async fn a_lookup_under_way_at_a_change_does_not_call_a_new_key_unknown() {
     assert!(futures_util::poll!(&mut late).is_pending());
     turns.add_permits(8);
     assert!(matches!(late.await, Ok(Caller::Of(_))), "it was made before it was asked for");
+}
+
+/// Those who ask for keys that nobody has and leave cannot make it remember more and more questions.
+#[tokio::test]
+async fn beyond_the_bound_no_lookup_is_begun_and_those_under_way_are_joined() {
+    let world = World::new(Shelf::default()).await;
+    world.shelf.put(&world.hasher, "acme", 1, 5);
+    let turns = Arc::new(Semaphore::new(0));
+    *world.shelf.mark_turns.lock().unwrap() = Some(Arc::clone(&turns));
+    let first = world.ask("sk-acme-0");
+    tokio::pin!(first);
+    assert!(futures_util::poll!(&mut first).is_pending());
+    for at in 1..FLIGHTS_MAX {
+        assert!(world.ask(&format!("sk-nobody-{at}")).now_or_never().is_none(), "{at}");
+    }
+    assert!(world.ask("sk-one-more").await.is_err());
+    let joined = world.ask("sk-acme-0");
+    tokio::pin!(joined);
+    assert!(futures_util::poll!(&mut joined).is_pending());
+    turns.add_permits(2 * FLIGHTS_MAX);
+    assert!(matches!((first.await, joined.await), (Ok(Caller::Of(_)), Ok(Caller::Of(_)))));
+    while world.ask("sk-one-more").await.is_err() {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod journal;
 mod listed;
 mod office;
 mod office_attacks;
+mod office_unreadable;
 mod office_world;
 mod process;
 mod program;

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tollbook_ledger::ReservationId;
 use tollbook_redis_world::Server;
 use tollbook_store::{Journal as _, Origin, Side};
 use tollbook_store_sql::SqlStore;
 
-use crate::office_world::{World, cli};
+use crate::office_world::{World, chat, cli};
 use crate::process::{OPERATOR, Tollbook, call, until};
 
 /// A gateway that renews often, and whose model has limits of its own.
@@ -120,4 +121,32 @@ fn a_stuck_hold_of_a_shared_book_is_freed_too() {
         &world,
         &format!("engine: {{ redis: {{ url: \"redis://{}\", fleet_size: 1 }} }}\n", redis.addr()),
     );
+}
+
+/// A gateway that stands still keeps a lost part of the book from being whole: what it knows of is waited for.
+#[test]
+fn what_a_lost_part_of_the_book_held_is_not_called_unknown() {
+    let redis = Server::redis();
+    let mut world = World::new();
+    world.book = Some(format!("redis://{}", redis.addr()));
+    let (gateway, other) = (world.start("a"), world.start("b"));
+    let secret = gateway.with_key();
+    let hard = json!({"limits": [{"name": "day", "measure": "requests", "period": "day", "ceiling": 1_000}]});
+    gateway.ask("PATCH", "/tenants/acme", hard, 200);
+    for one in [&gateway, &other] {
+        until("both know the key", || (one.chat(&secret, &chat()).0 == 200).then_some(()));
+    }
+    let order = json!({"reason": "it hangs"});
+    let path = "/admin/v1/holds/00000000000000000000000000004711/release";
+    assert_eq!(gateway.operators("POST", path, &order).0, 404);
+    other.signal(Signal::STOP);
+    redis.ask(&["FLUSHALL"]);
+    until("the loss is noticed", || (gateway.chat(&secret, &chat()).0 != 200).then_some(()));
+    let (status, told) = gateway.operators("POST", path, &order);
+    assert_eq!((status, &told["code"]), (503, &json!("away")), "{told}");
+    assert!(told["detail"].as_str().unwrap().contains("lost"), "{told}");
+    other.signal(Signal::CONT);
+    until("the book is whole", || (gateway.operators("POST", path, &order).0 == 404).then_some(()));
+    gateway.stop();
+    other.stop();
 }

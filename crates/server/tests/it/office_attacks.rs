@@ -322,3 +322,23 @@ fn l16_a_budget_that_comes_back_has_each_call_once() {
     assert_eq!(posted(all + 2), all + 2);
     gateway.stop();
 }
+
+/// Whoever guesses keys fills nothing that gateways share: a key that nobody has is looked up in the store, and remembered
+/// in this process alone, by a bounded number.
+#[test]
+fn keys_that_nobody_has_leave_nothing_in_the_fleets_cache() {
+    let redis = tollbook_redis_world::Server::redis();
+    let mut world = World::new();
+    world.book = Some(format!("redis://{}", redis.addr()));
+    let gateway = world.start("a");
+    let secret = gateway.with_key();
+    until("the key is known", || (gateway.chat(&secret, &chat()).0 == 200).then_some(()));
+    let cached = || redis.ask(&["KEYS", "*cfg*"]).items().len();
+    let before = cached();
+    assert!(before > 0, "what was read is there");
+    for number in 0..1_000 {
+        assert_eq!(gateway.chat(&format!("tb_guessed-{number}"), &chat()).0, 401);
+    }
+    assert_eq!(cached(), before);
+    gateway.stop();
+}

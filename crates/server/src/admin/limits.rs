@@ -9,7 +9,7 @@ use tollbook_policy::{Catalog, Hold, Limit, OnExpiry, Scope, Strictness, Subject
 use tollbook_store::{ObjectKind, ObjectName, ObjectsQuery, nano_text};
 
 use super::answer::away;
-use super::objects::{PAGE, PAGE_MAX};
+use super::query::PAGE_MAX;
 use super::query::Query;
 use super::routes::Action;
 use super::{Admin, Asked, Refusal, bad};
@@ -21,7 +21,7 @@ const TENANTS_READ: usize = 200;
 
 pub(super) async fn answer(admin: &Admin, asked: &Asked<'_>) -> Result<Value, Refusal> {
     let query = Query::parse(Action::Limits, asked.query)?;
-    let most = query.number("limit")?.map_or(PAGE, |limit| limit.clamp(1, PAGE_MAX));
+    let most = query.limit()?;
     let after = match query.text("after") {
         None => Place::default(),
         Some(text) => Place::parse(text).ok_or_else(|| bad("`after` is no `next` of a page before"))?,

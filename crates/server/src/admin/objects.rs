@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tollbook_store::{ChangesQuery, OBJECTS_MAX, ObjectKind, ObjectName, ObjectsQuery};
 
 use super::answer::away;
-use super::query::Query;
+use super::query::{PAGE_MAX, Query};
 use super::routes::{Action, Ids, ROOT};
 use super::strict::Strict;
 use super::{Admin, Answer, Asked, Refusal, bad, nothing};
@@ -25,9 +25,6 @@ use crate::office::{
 use crate::seal::Seal;
 use crate::text::instant;
 
-/// Objects on a page unless the question says otherwise, and at most.
-pub(super) const PAGE: usize = 100;
-pub(super) const PAGE_MAX: usize = 1_000;
 /// How often a merge is tried while others change the same object.
 const MERGES: usize = 64;
 /// How many characters of a secret tell keys apart.
@@ -87,7 +84,7 @@ impl Desk<'_> {
 
     async fn list(&self, kind: ObjectKind) -> Result<Answer, Refusal> {
         let (after, prefix) = (self.query.text("after"), self.query.text("prefix").unwrap_or_default());
-        let limit = self.query.number("limit")?.map_or(PAGE, |limit| limit.clamp(1, PAGE_MAX));
+        let limit = self.query.limit()?;
         let Ids { tenant, project, .. } = &self.asked.ids;
         let inside = match kind {
             ObjectKind::Project | ObjectKind::Service | ObjectKind::Key => Some(tenant.clone()),
@@ -168,7 +165,8 @@ impl Desk<'_> {
     }
 
     async fn replace(self, kind: ObjectKind) -> Result<Answer, Refusal> {
-        let (document, name) = (self.document()?, self.name(kind));
+        let (mut document, name) = (self.document()?, self.name(kind));
+        is_own(&name, &mut document)?;
         let header = |header| self.asked.headers.get(header).and_then(|value| value.to_str().ok());
         let when = match (self.if_match()?, header(IF_NONE_MATCH)) {
             (Some(when), _) => when,
@@ -237,7 +235,7 @@ impl Desk<'_> {
         if !matches!(name.kind, ObjectKind::Key | ObjectKind::Operator) {
             return Ok(None);
         }
-        if document.contains_key("hash") {
+        if document.get("hash").is_some_and(|hash| !hash.is_null()) {
             return Ok(None);
         }
         let (secret, hash, prefix) = self.new_secret()?;
@@ -255,6 +253,7 @@ impl Desk<'_> {
 
     async fn merge(self, kind: ObjectKind) -> Result<Answer, Refusal> {
         let (mut patch, name, wanted) = (self.document()?, self.name(kind), self.if_match()?);
+        is_own(&name, &mut patch)?;
         self.close(&name, &mut patch)?;
         self.is_to_come(&name, &patch).await?;
         let change = |document: &mut Map<String, Value>| {
@@ -336,7 +335,7 @@ impl Desk<'_> {
     async fn changes(self) -> Result<Answer, Refusal> {
         let tenant = self.asked.grant.tenant.clone().or_else(|| self.query.text("tenant").map(str::to_owned));
         let before = self.query.number("before")?.and_then(|before| u64::try_from(before).ok());
-        let limit = self.query.number("limit")?.map_or(PAGE, |limit| limit.clamp(1, PAGE_MAX));
+        let limit = self.query.limit()?;
         let query = ChangesQuery { tenant, before, limit };
         let changes = self.counter.store().changes(&query).await.map_err(|error| away(&error.to_string()))?;
         let next = (changes.len() == limit).then(|| changes.last().map(|change| change.number)).flatten();
@@ -485,6 +484,14 @@ impl Secrets for Keeper<'_> {
 
 fn wish(name: ObjectName, document: Option<Map<String, Value>>, when: When) -> Wish {
     Wish { name, document, when, cascade: false }
+}
+
+/// An answer tells the id, and may come back as it is.
+fn is_own(name: &ObjectName, document: &mut Map<String, Value>) -> Result<(), Refusal> {
+    match document.remove("id") {
+        Some(id) if id != own_id(name) => Err(bad("`id` is not the one in the path")),
+        _ => Ok(()),
+    }
 }
 
 fn own_id(name: &ObjectName) -> &str {

@@ -7,9 +7,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use tollbook_store::ObjectKind;
 
-use super::query::filters;
+use super::query::{PAGE, PAGE_MAX, filters};
 use super::routes::{Action, ROOT, ROUTES, Route};
-use crate::config::file;
+use crate::config::{children, file, id_member, secret_fields};
 
 /// The whole document.
 pub(crate) fn document() -> Value {
@@ -79,8 +79,8 @@ fn parameters(route: &Route) -> Vec<Value> {
     }
     let flag = |name: &str, about: &str| json!({"in": "query", "name": name, "description": about, "schema": {"type": "boolean"}});
     let limit = json!({
-        "in": "query", "name": "limit", "description": "At most so many; 100 if absent",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 1000},
+        "in": "query", "name": "limit", "description": format!("At most so many; {PAGE} if absent"),
+        "schema": {"type": "integer", "minimum": 1, "maximum": PAGE_MAX},
     });
     match route.action {
         Action::List(kind) => {
@@ -119,17 +119,19 @@ fn parameters(route: &Route) -> Vec<Value> {
         Action::Prices => {
             parameters.push(text("query", "model", false, "Only what is said of this one"));
             let about = "A version, as entries of the journal name it; the one in force if absent";
-            parameters.push(text("query", "version", false, about));
+            let version = json!({"type": "string", "pattern": "^[0-9]{1,19}$"});
+            parameters
+                .push(json!({"in": "query", "name": "version", "description": about, "schema": version}));
         }
         Action::Replace(_) | Action::Merge(_) | Action::Delete(_) | Action::Rotate(_) => {
-            let about = "The version that is changed, as ETag told it; `*` for any";
-            parameters.push(text("header", "If-Match", false, about));
+            parameters.push(if_match("The version that is changed, as ETag told it; `*` for any"));
             parameters.push(flag("dry_run", "Only say what would become of it"));
         }
         Action::Create(_) => parameters.push(flag("dry_run", "Only say what would become of it")),
         Action::Apply => {
-            let about = "The revision that a dry run told: nothing is done if something was changed since";
-            parameters.push(text("header", "If-Match", false, about));
+            parameters.push(if_match(
+                "The revision that a dry run told: nothing is done if something was changed since",
+            ));
             parameters.push(flag("dry_run", "Only say what would become of it"));
             parameters.push(flag(
                 "prune",
@@ -142,6 +144,11 @@ fn parameters(route: &Route) -> Vec<Value> {
         parameters.push(flag("cascade", "Delete what is below it too"));
     }
     parameters
+}
+
+fn if_match(about: &str) -> Value {
+    let schema = json!({"type": "string", "pattern": r#"^(\*|(W/)?"?[0-9]{1,19}"?)$"#});
+    json!({"in": "header", "name": "If-Match", "required": false, "description": about, "schema": schema})
 }
 
 fn responses(route: &Route) -> Value {
@@ -200,7 +207,8 @@ fn responses(route: &Route) -> Value {
 
 fn body(action: Action, generator: &mut SchemaGenerator) -> Option<Value> {
     match action {
-        Action::Create(kind) | Action::Replace(kind) => Some(form(kind, generator)),
+        Action::Create(kind) => Some(json!({"allOf": [form(kind, generator)], "required": ["id"]})),
+        Action::Replace(kind) => Some(form(kind, generator)),
         Action::Merge(_) | Action::Explain => Some(json!({"type": "object"})),
         Action::Rotate(_) => Some(json!({
             "type": "object",
@@ -259,8 +267,10 @@ fn body(action: Action, generator: &mut SchemaGenerator) -> Option<Value> {
     }
 }
 
+/// The form of a kind's objects, as a component: that of the file, under `id`, without what is inside of them there and
+/// without what they may not have, and with what an answer tells and a request may tell back.
 fn form(kind: ObjectKind, generator: &mut SchemaGenerator) -> Value {
-    let schema = match kind {
+    let of_file = match kind {
         ObjectKind::Plan => generator.subschema_for::<file::Plan>(),
         ObjectKind::Tenant => generator.subschema_for::<file::Tenant>(),
         ObjectKind::Project => generator.subschema_for::<file::Project>(),
@@ -270,7 +280,32 @@ fn form(kind: ObjectKind, generator: &mut SchemaGenerator) -> Value {
         ObjectKind::Upstream => generator.subschema_for::<file::Upstream>(),
         ObjectKind::Model => generator.subschema_for::<file::Model>(),
     };
-    schema.to_value()
+    let named = of_file.get("$ref").and_then(Value::as_str).and_then(|place| place.rsplit('/').next());
+    let form = named.and_then(|name| generator.definitions().get(name)).cloned();
+    let Some(Value::Object(mut form)) = form else { return of_file.to_value() };
+    if let Some(Value::Object(fields)) = form.get_mut("properties") {
+        let closed = secret_fields(kind).iter().map(|(field, _)| *field);
+        // The key of an upstream is taken, and sealed.
+        for field in children(kind).iter().copied().chain(closed).filter(|field| *field != "api_key") {
+            fields.remove(field);
+        }
+        if let Some(Value::Object(mut id)) = fields.remove(id_member(kind)) {
+            id.insert("minLength".to_owned(), json!(1));
+            fields.insert("id".to_owned(), Value::Object(id));
+        }
+        for (field, type_name) in [("version", "integer"), ("created_at", "string"), ("changed_at", "string")]
+        {
+            fields.insert(field.to_owned(), json!({"type": type_name, "readOnly": true}));
+        }
+    }
+    // It is in the path, or is asked for where it is not.
+    if let Some(Value::Array(required)) = form.get_mut("required") {
+        required.retain(|field| field != id_member(kind));
+    }
+    let name = format!("{}_object", kind.word());
+    let place = json!({"$ref": format!("#/components/schemas/{name}")});
+    generator.definitions_mut().insert(name, Value::Object(form));
+    place
 }
 
 /// RFC 9457.

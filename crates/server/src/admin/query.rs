@@ -10,6 +10,9 @@ use crate::text::unescaped;
 
 const FLAGS: [&str; 4] = ["dry_run", "prune", "cascade", "disabled"];
 const NUMBERS: [&str; 2] = ["limit", "before"];
+/// Lines of an answer, and the most that may be asked for.
+pub(super) const PAGE: usize = 100;
+pub(super) const PAGE_MAX: usize = 1_000;
 
 /// Fields by which a list of a kind can be filtered.
 pub(super) fn filters(kind: ObjectKind) -> &'static [&'static str] {
@@ -77,6 +80,7 @@ impl Query {
         for field in NUMBERS {
             query.number(field)?;
         }
+        query.limit()?;
         Ok(query)
     }
 
@@ -87,6 +91,15 @@ impl Query {
     pub(super) fn number(&self, field: &str) -> Result<Option<usize>, Refusal> {
         let number = self.text(field).map(str::parse).transpose();
         number.map_err(|_| bad(format!("`{field}` is no number")))
+    }
+
+    /// How many lines are asked for.
+    pub(super) fn limit(&self) -> Result<usize, Refusal> {
+        match self.number("limit")? {
+            None => Ok(PAGE),
+            Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+            Some(_) => Err(bad(format!("`limit` is from 1 to {PAGE_MAX}"))),
+        }
     }
 
     pub(super) fn flag(&self, field: &str) -> Result<bool, Refusal> {

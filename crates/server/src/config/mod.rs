@@ -28,7 +28,8 @@ pub use engine::Book;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};
 pub use objects::{
-    Base, Directory, Fault, Form, Kept, SEALED, form, id_member, origin, place, pool_of, unrounded,
+    Base, Directory, Fault, Form, Kept, SEALED, children, form, id_member, origin, place, pool_of,
+    secret_fields, unrounded,
 };
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
 pub use reconcile::Reconcile;

@@ -142,15 +142,10 @@ pub(super) fn parent_tenant<'a>(objects: &'a Directory, name: &ObjectName) -> Op
 /// # Errors
 /// Every mistake of its form.
 pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Vec<Fault>> {
-    let children: &[&str] = match name.kind {
-        ObjectKind::Tenant => &["projects", "services"],
-        ObjectKind::Project => &["keys"],
-        _ => &[],
-    };
     let one = |field: &str, what: &str| {
         vec![Fault { object: place(name), field: field.to_owned(), what: what.to_owned() }]
     };
-    if let Some(field) = children.iter().find(|field| document.contains_key(**field)) {
+    if let Some(field) = children(name.kind).iter().find(|field| document.contains_key(**field)) {
         return Err(one(field, "are objects of their own"));
     }
     for (field, what) in secret_fields(name.kind) {
@@ -193,9 +188,18 @@ pub fn id_member(kind: ObjectKind) -> &'static str {
     }
 }
 
+/// What a file has inside of such an object, and the store as objects of their own.
+pub fn children(kind: ObjectKind) -> &'static [&'static str] {
+    match kind {
+        ObjectKind::Tenant => &["projects", "services"],
+        ObjectKind::Project => &["keys"],
+        _ => &[],
+    }
+}
+
 /// Fields that a document may not have: secrets in the clear, and files of the gateway's machine, which are not for those
 /// who may change objects to name.
-fn secret_fields(kind: ObjectKind) -> &'static [(&'static str, &'static str)] {
+pub fn secret_fields(kind: ObjectKind) -> &'static [(&'static str, &'static str)] {
     const FILE: &str = "names a file of the gateway's machine; that is for its own configuration";
     match kind {
         ObjectKind::Key | ObjectKind::Operator => {

@@ -342,3 +342,46 @@ fn keys_that_nobody_has_leave_nothing_in_the_fleets_cache() {
     assert_eq!(cached(), before);
     gateway.stop();
 }
+
+/// What an answer tells of an object may be sent back as it is, whatever its kind is called by in a file.
+#[test]
+fn what_was_shown_can_be_put_back() {
+    let world = World::new();
+    let gateway = world.start("a");
+    gateway.with_key();
+    gateway.ask("POST", "/plans", json!({"id": "gold"}), 201);
+    gateway.ask("POST", "/tenants/acme/services", json!({"id": "s", "rpm": 5}), 201);
+    let upstream = json!({"id": "v", "dialect": "openai", "base_url": "http://127.0.0.1:9/v1"});
+    gateway.ask("POST", "/upstreams", upstream, 201);
+    gateway.ask("POST", "/models", json!({"id": "n", "upstream": "v"}), 201);
+    gateway.ask("POST", "/operators", json!({"id": "o", "role": "viewer", "hash": null}), 201);
+    let objects = [
+        "/plans/gold",
+        "/tenants/acme",
+        "/tenants/acme/projects/web",
+        KEY,
+        "/tenants/acme/services/s",
+        "/upstreams/v",
+        "/models/n",
+        "/operators/o",
+    ];
+    for path in objects {
+        let shown = gateway.ask("GET", path, Value::Null, 200);
+        let version = shown["version"].to_string();
+        for method in ["PUT", "PATCH"] {
+            let (status, _, told) = gateway.as_of(method, &format!("{path}?dry_run=true"), &version, &shown);
+            assert_eq!(status, 200, "{method} {path}: {told}");
+            let other = json!({"id": "another"});
+            let (status, _, told) = gateway.as_of(method, &format!("{path}?dry_run=true"), &version, &other);
+            assert_eq!(status, 400, "{method} {path}: {told}");
+        }
+    }
+    for limit in ["0", "1001", "-1", "many"] {
+        gateway.ask("GET", &format!("/tenants?limit={limit}"), Value::Null, 400);
+    }
+    assert_eq!(
+        gateway.ask("GET", "/tenants?limit=1000", Value::Null, 200)["data"].as_array().unwrap().len(),
+        1
+    );
+    gateway.stop();
+}

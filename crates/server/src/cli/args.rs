@@ -113,8 +113,10 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-SIGINT or SIGTERM: stop accepting, finish or end what runs, settle everything, exit. A second one exits at once.
-SIGHUP, or a change of the file: put the new configuration in force; a bad one is told and changes nothing.
+SIGINT or SIGTERM: stop accepting, finish or end what runs, settle everything, exit. A second
+one exits at once.
+SIGHUP, or a change of the file: put the new configuration in force; a bad one is told and
+changes nothing.
 
 Example:
   OPENAI_API_KEY=sk-… tollbook serve -c tollbook.yaml")]
@@ -212,7 +214,8 @@ Examples:
 
 Exit codes:
   0  it is explained, also a call that a limit would refuse
-  1  it cannot be: no such key, model or request, a model that the key may not use or that has no price, no answer
+  1  it cannot be: no such key, model or request, a model that the key may not use or that has no
+     price, no answer
   2  the command line is wrong")]
 pub struct Explain {
     #[command(flatten)]
@@ -245,13 +248,15 @@ pub struct Explain {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A shared book (engine.redis) is asked directly, also while no gateway runs. A book in the gateway's own
-process is asked through that gateway's admin listener, with the configuration's admin.api_key.
+A shared book (engine.redis) is asked directly, also while no gateway runs. A book in the
+gateway's own process is asked through that gateway's admin listener, with the configuration's
+admin.api_key.
 
-Of an account: what is posted and what is held, or planned where a rate is booked by forecast, in the
-unit of its measure; who limits it; when it is empty if nothing else comes. Accounts that the
-configuration does not name, as those of end users, may be another tenant's of the same shard.
-Of a reservation: its age, when it is due to be swept, whether it was sent, and its accounts.
+Of an account: what is posted and what is held, or planned where a rate is booked by forecast,
+in the unit of its measure; who limits it; when it is empty if nothing else comes. Accounts that
+the configuration does not name, as those of end users, may be another tenant's of the same
+shard. Of a reservation: its age, when it is due to be swept, whether it was sent, and its
+accounts.
 
 Examples:
   tollbook inspect acme -c tollbook.yaml
@@ -259,7 +264,8 @@ Examples:
 
 Exit codes:
   0  it is shown
-  1  it cannot be: no such tenant, no answer, no admin.api_key for a book in the gateway's own process
+  1  it cannot be: no such tenant, no answer, no admin.api_key for a book in the gateway's own
+     process
   2  the command line or the configuration is wrong")]
 pub struct Inspect {
     /// The tenant's id in the configuration
@@ -283,16 +289,17 @@ pub enum Journal {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-One line per call, in the order of admission, as CSV: arrival_s (seconds since the first call that
-is written), input_tokens, output_tokens, key, tenant, model, ended_s, figures. Corrections are
-summed into their call. figures says where the usage comes from: reported by the provider, metered,
-partial, unknown or expired (what was expected stands).
+One line per call, in the order of admission, as CSV: arrival_s (seconds since the first call
+that is written), input_tokens, output_tokens, key, tenant, model, ended_s, figures. Corrections
+are summed into their call. figures says where the usage comes from: reported by the provider,
+metered, partial, unknown or expired (what was expected stands).
 
-Left out and counted: calls without usage, unbooked ones, and those that no trace can tell. A call
-that was refused at the door is not in the journal, so a trace tells what passed, not what was asked.
-The gateway may be running; what ended in the last seconds may not be there yet.
+Left out and counted: calls without usage, unbooked ones, and those that no trace can tell. A
+call that was refused at the door is not in the journal, so a trace tells what passed, not what
+was asked. The gateway may be running; what ended in the last seconds may not be there yet.
 
-TIME is 2026-03-01T12:00:00Z, 2026-03-01T12:00:00+01:00, 2026-03-01 (midnight, UTC), or so long ago: 7d, 12h.
+TIME is 2026-03-01T12:00:00Z, 2026-03-01T12:00:00+01:00, 2026-03-01 (midnight, UTC), or so long
+ago: 7d, 12h.
 
 Examples:
   tollbook journal export -c tollbook.yaml --since 7d -o calls.csv.gz
@@ -328,13 +335,13 @@ pub struct JournalExport {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Sums of the journal's entries: corrections and adjustments are in them, unbooked entries are not. A
-call counts for the day it was admitted on, in UTC. The gateway may be running; what ended in the
-last seconds may not be there yet.
+Sums of the journal's entries: corrections and adjustments are in them, unbooked entries are
+not. A call counts for the day it was admitted on, in UTC. The gateway may be running; what
+ended in the last seconds may not be there yet.
 
 A table shows some parts of the usage, CSV and JSON all: input contains cached, cache_write,
-image_input and audio_input, output contains reasoning and audio_output. cost is exact.
-Daily totals answer day, tenant, model and pool; the other columns read every entry since --from.
+image_input and audio_input, output contains reasoning and audio_output. cost is exact. Daily
+totals answer day, tenant, model and pool; the other columns read every entry since --from.
 
 TIME is 2026-03-01 or so long ago: 7d. Both days are included.
 
@@ -386,13 +393,14 @@ pub enum Import {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-FILE is model_prices_and_context_window.json; - is the standard input. Prices are read from their
-text, exactly, and written per million llm_tokens: 1.5e-07 is 0.15. What is printed is the models:
-part of a configuration; upstream is LiteLLM's name of the provider unless --upstream names yours.
+FILE is model_prices_and_context_window.json; - is the standard input. Prices are read from
+their text, exactly, and written per million llm_tokens: 1.5e-07 is 0.15. What is printed is the
+models: part of a configuration; upstream is LiteLLM's name of the provider unless --upstream
+names yours.
 
 What has no place in a price is told on the standard error: prices per image, second or page, of
-batches, service tiers that are no one multiple of the standard prices. Models without a price per
-llm_token are left out. A mistake in a price stops the import, and nothing is printed.
+batches, service tiers that are no one multiple of the standard prices. Models without a price
+per llm_token are left out. A mistake in a price stops the import, and nothing is printed.
 
 Examples:
   tollbook import litellm-prices prices.json --only 'gpt-4o*' --only o3 > models.yaml
@@ -422,13 +430,13 @@ pub struct ImportPrices {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-FILE is the config.yaml of a LiteLLM proxy; - is the standard input. What is printed is a whole
-configuration that tollbook check accepts. What is not carried over is told on the standard error,
-with line, column and reason.
+FILE is the config.yaml of a LiteLLM proxy; - is the standard input. What is printed is a
+whole configuration that tollbook check accepts. What is not carried over is told on the
+standard error, with line, column and reason.
 
 Keys are never copied: os.environ/NAME becomes ${NAME}, and for a key that stands in the file a
-variable is named. LiteLLM's own keys, teams and budgets are in its database: a tenant without keys
-stands in their place. Of several deployments of a model the first is taken.
+variable is named. LiteLLM's own keys, teams and budgets are in its database: a tenant without
+keys stands in their place. Of several deployments of a model the first is taken.
 
 Example:
   tollbook import litellm-config config.yaml --prices prices.json -o tollbook.yaml
@@ -479,9 +487,10 @@ pub enum Moment {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A trace is CSV, plain or gzip; tollbook journal export writes one. Its header names the columns,
-in any order: arrival_s (seconds since the start of the trace), input_tokens, output_tokens, and if
-known key (or session) and max_tokens; others are passed over. Lines are in the order of time.
+A trace is CSV, plain or gzip; tollbook journal export writes one. Its header names the
+columns, in any order: arrival_s (seconds since the start of the trace), input_tokens,
+output_tokens, and if known key (or session) and max_tokens; others are passed over. Lines are
+in the order of time.
 
 A configuration is written as parts joined by commas; the options of the same names make one:
   booking=forecast | held
@@ -595,7 +604,28 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+
+    /// What follows the options is broken by hand; a terminal of usual width breaks none of it again.
+    #[test]
+    fn help_is_not_broken_twice() {
+        fn told(command: &clap::Command, wide: &mut Vec<String>) {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = |line: &&str| line.trim_start().starts_with("tollbook ");
+            wide.extend(
+                text.lines()
+                    .filter(|line| line.chars().count() > 98)
+                    .filter(|line| !examples(line))
+                    .map(str::to_owned),
+            );
+            command.get_subcommands().for_each(|inner| told(inner, wide));
+        }
+        let mut wide = Vec::new();
+        told(&Cli::command(), &mut wide);
+        assert!(wide.is_empty(), "{wide:#?}");
+    }
 
     #[test]
     fn moments() {

@@ -8,7 +8,13 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 pub struct Operators {
     /// The gateway's admin listener
-    #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:8081")]
+    #[arg(
+        long,
+        global = true,
+        env = "TOLLBOOK_ADMIN",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081"
+    )]
     pub admin: String,
     /// The operator's key; better given by the environment
     #[arg(long, global = true, env = "TOLLBOOK_ADMIN_KEY", hide_env_values = true, value_name = "KEY")]
@@ -107,8 +113,9 @@ pub struct Fields {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file is a configuration, of which `plans` and `tenants` are taken, with variables of the environment put in.
-Objects that it does not have stay, unless --prune is given. All of it is changed, or nothing.
+The file is a configuration, of which `plans` and `tenants` are taken, with variables of the
+environment put in. Objects that it does not have stay, unless --prune is given. All of it is
+changed, or nothing.
 
 Example:
   tollbook apply -f tenants.yaml --dry-run")]
@@ -212,9 +219,10 @@ pub enum PriceCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-`tollbook inspect TENANT` shows the ids of live reservations. Both sides of the call are freed, the tenant's and the
-pool's, as if they had expired: what a limit charges on expiry is charged, and if the call ends later after all, it is
-booked then. A call that has not left the gateway is refused: it ends by itself. The journal keeps who asked and why.
+`tollbook inspect TENANT` shows the ids of live reservations. Both sides of the call are
+freed, the tenant's and the pool's, as if they had expired: what a limit charges on expiry is
+charged, and if the call ends later after all, it is booked then. A call that has not left the
+gateway is refused: it ends by itself. The journal keeps who asked and why.
 
 Example:
   tollbook release 9c1f0e7722ab41d00000000000000007 --reason 'gateway b hangs, ticket 4711'")]
@@ -233,8 +241,9 @@ pub struct Release {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Above 0 is used, below 0 is given back, in the limit's unit (of cost: currency). Only the period that runs can be
-adjusted. The journal keeps an entry with the reason and who asked. A repeat with the same --id posts nothing.
+Above 0 is used, below 0 is given back, in the limit's unit (of cost: currency). Only the
+period that runs can be adjusted. The journal keeps an entry with the reason and who asked. A
+repeat with the same --id posts nothing.
 
 Example:
   tollbook adjust acme 'acme prepaid' -250.00 --reason 'invoice 2026-118 paid' --id invoice-2026-118")]

@@ -8,29 +8,30 @@ use super::args::{Moment, Operators, moment};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-FILE is what a provider counted by day and model, CSV or JSON; - is the standard input. Every amount
-in it is compared with what the journal has of that day, tenant or upstream, and model. A call counts
-for the day it was admitted on, in UTC. Nothing is written without --post.
+FILE is what a provider counted by day and model, CSV or JSON; - is the standard input. Every
+amount in it is compared with what the journal has of that day, tenant or upstream, and model. A
+call counts for the day it was admitted on, in UTC. Nothing is written without --post.
 
-Known are Tollbook's own columns (date, tenant, pool, model, requests, input, cached, output, cost;
-also the CSV of `tollbook report`), the usage and cost APIs of OpenAI and Anthropic, and the exports
-of their consoles. Others: --columns day=COLUMN,model=COLUMN,…; what can be named is day, tenant,
-pool, model, currency and the amounts. Columns joined by + are summed; a part of a JSON object is
-named with a dot, as usage.input. input is the whole, cached is its part read from a cache.
-Columns that nobody looked at are told.
+Known are Tollbook's own columns (date, tenant, pool, model, requests, input, cached, output,
+cost; also the CSV of `tollbook report`), the usage and cost APIs of OpenAI and Anthropic, and
+the exports of their consoles. Others: --columns day=COLUMN,model=COLUMN,…; what can be named is
+day, tenant, pool, model, currency and the amounts. Columns joined by + are summed; a part of a
+JSON object is named with a dot, as usage.input. input is the whole, cached is its part read
+from a cache. Columns that nobody looked at are told.
 
 A pool is an upstream, or an upstream and its model: openai/gpt-4o. A model is found by --model
 THEIRS=OURS, by its name, or by that without a date at its end. What only the file or only the
 journal has is a difference, also if the tolerance is large; the days are those of the file, or
---from and --to. The error rate is the sum of all differences of input and output, divided by what
-the provider counted; of cost, where it counted no llm_tokens.
+--from and --to. The error rate is the sum of all differences of input and output, divided by
+what the provider counted; of cost, where it counted no llm_tokens.
 
 --post asks the running gateway to post the rows that differ, so that the journal says what the
-provider says: one entry per row, and the difference to the running quotas of the tenant or pool. A
-day must be over for an hour. A repeat finds no difference and posts nothing.
+provider says: one entry per row, and the difference to the running quotas of the tenant or
+pool. A day must be over for an hour. A repeat finds no difference and posts nothing.
 
---unbooked takes no FILE: it tells calls that ended when the engine no longer knew them, and what of
-them is missing; with --post each of them is posted, once. --from and --to are the days they ended on.
+--unbooked takes no FILE: it tells calls that ended when the engine no longer knew them, and
+what of them is missing; with --post each of them is posted, once. --from and --to are the days
+they ended on.
 
 Examples:
   tollbook reconcile usage.csv -c tollbook.yaml --upstream openai

@@ -51,6 +51,7 @@ use crate::config::file::Role;
 use crate::office::{Counter, Grant};
 use crate::{reconcile, release};
 use logins::{Login, Logins};
+pub(crate) use routes::ROOT;
 use routes::{Action, Found, Ids, Reach, Route};
 
 /// Longest body where it carries a client's whole call, or many objects.
@@ -423,8 +424,11 @@ fn authorize(grant: &Grant, route: &Route, ids: &Ids) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// What is not there, and what is not to be seen, are told alike.
+pub(crate) const NOTHING: &str = "there is nothing at this path";
+
 fn nothing() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", NOTHING)
 }
 
 fn bad(message: impl Into<String>) -> Refusal {

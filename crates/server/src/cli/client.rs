@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 
 use super::Failure;
 use super::args::Operators;
+use crate::admin::{NOTHING, ROOT};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const ANSWER_MAX: usize = 64 << 20;
@@ -92,6 +93,10 @@ async fn exchange(
     }
     if status == StatusCode::UNAUTHORIZED {
         bail!("the operator's key is wrong");
+    }
+    if answer.get("detail").is_some_and(|detail| detail == NOTHING) {
+        let place = uri.path().trim_start_matches(ROOT).trim_start_matches('/');
+        bail!("there is no {place}, or this operator may not see it (status 404)");
     }
     bail!(problem(&answer, status));
 }

@@ -385,3 +385,16 @@ fn what_was_shown_can_be_put_back() {
     );
     gateway.stop();
 }
+
+#[test]
+fn what_is_not_there_is_named_on_the_command_line() {
+    let world = World::new();
+    let gateway = world.start("a");
+    let (code, out, err) = cli(&gateway, &["project", "show", "nobody", "web"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert_eq!(
+        err,
+        "tollbook: there is no tenants/nobody/projects/web, or this operator may not see it (status 404)\n"
+    );
+    gateway.stop();
+}

@@ -296,31 +296,50 @@ fn covered(scope: &Scope) -> SubjectId {
 /// How many accounts each subject has, for any model and for each.
 struct Counts<'a> {
     accounts: BTreeMap<SubjectId, BTreeMap<Option<&'a str>, BTreeSet<u64>>>,
-    /// Subjects of the services and users of a tenant.
-    services: BTreeMap<&'a str, Vec<SubjectId>>,
-    users: BTreeMap<&'a str, Vec<SubjectId>>,
+    /// Subjects of a tenant's services.
+    services: BTreeMap<&'a str, BTreeSet<SubjectId>>,
+    /// Of a tenant's users, how many accounts the one with the most of them has: a tenant has many more users than keys,
+    /// so they are counted once.
+    users: BTreeMap<&'a str, BTreeMap<Option<&'a str>, usize>>,
 }
 
 impl<'a> Counts<'a> {
     fn new(catalog: &'a Catalog) -> Self {
         let mut counts =
             Self { accounts: BTreeMap::new(), services: BTreeMap::new(), users: BTreeMap::new() };
+        let mut users: BTreeMap<&str, BTreeSet<SubjectId>> = BTreeMap::new();
         for rule in &catalog.rules {
             let subject = covered(&rule.limit.scope);
             let names = counts.accounts.entry(subject).or_default();
             names.entry(rule.limit.model.as_deref()).or_default().insert(rule.account_name);
-            let known = match &rule.limit.scope {
-                Scope::One(Subject::Service { tenant, .. }) => counts.services.entry(tenant).or_default(),
-                Scope::One(Subject::User { tenant, .. }) | Scope::EachUser { tenant } => {
-                    counts.users.entry(tenant).or_default()
+            match &rule.limit.scope {
+                Scope::One(Subject::Service { tenant, .. }) => {
+                    counts.services.entry(tenant).or_default().insert(subject);
                 }
-                Scope::One(_) => continue,
-            };
-            if !known.contains(&subject) {
-                known.push(subject);
+                Scope::One(Subject::User { tenant, .. }) => {
+                    users.entry(tenant).or_default().insert(subject);
+                }
+                Scope::One(_) | Scope::EachUser { .. } => {}
             }
         }
+        for (tenant, subjects) in users {
+            let mut most: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+            for subject in subjects {
+                for model in counts.models_of(&[subject]) {
+                    let most = most.entry(model).or_default();
+                    *most = counts.of(subject, model).max(*most);
+                }
+            }
+            counts.users.insert(tenant, most);
+        }
         counts
+    }
+
+    /// The accounts of the user with the most of them. Who has none for the model itself has those for any.
+    fn of_users(&self, tenant: &str, model: Option<&str>) -> usize {
+        let Some(most) = self.users.get(tenant) else { return 0 };
+        let of = |model: Option<&str>| most.get(&model).copied().unwrap_or(0);
+        of(None).max(of(model))
     }
 
     /// `None` stands for a model that no limit names.
@@ -346,20 +365,19 @@ impl<'a> Counts<'a> {
             project_id(&key.tenant, &key.project),
             crate::subject::key_id(&key.tenant, &key.project, &key.id),
         ];
-        let none = Vec::new();
+        let none = BTreeSet::new();
         let services = self.services.get(key.tenant.as_str()).unwrap_or(&none);
-        let users = self.users.get(key.tenant.as_str()).unwrap_or(&none);
         let each = any_user(&key.tenant);
-        let subjects: Vec<SubjectId> =
-            chain.iter().chain(services).chain(users).chain([&each]).copied().collect();
-        for model in self.models_of(&subjects) {
+        let subjects: Vec<SubjectId> = chain.iter().chain(services).chain([&each]).copied().collect();
+        let mut models = self.models_of(&subjects);
+        models.extend(self.users.get(key.tenant.as_str()).into_iter().flat_map(BTreeMap::keys));
+        for model in models {
             if model.is_some_and(|model| !catalog.may_use(key, model)) {
                 continue;
             }
             let own: usize = chain.iter().map(|&subject| self.of(subject, model)).sum();
             let service = services.iter().map(|&subject| self.of(subject, model)).max().unwrap_or(0);
-            let named = users.iter().filter(|&&subject| subject != each);
-            let named = named.map(|&subject| self.of(subject, model)).max().unwrap_or(0);
+            let named = self.of_users(&key.tenant, model);
             let legs = own + service + named + self.of(each, model);
             if legs > LEGS_MAX {
                 return Some((model, legs));

@@ -394,6 +394,34 @@ fn at_most_thirty_two_legs_on_a_side() {
     );
 }
 
+/// Of all users the one with the most accounts counts, for each model.
+#[test]
+fn many_users_count_as_the_one_with_the_most_accounts() {
+    let windows = |scope: &Scope, model: Option<&str>, n: i64| -> Vec<LimitDraft> {
+        let limit = |i| LimitDraft {
+            shape: rate(3_600 + i * 60),
+            model: model.map(str::to_owned),
+            ..rpm(scope.clone(), 1)
+        };
+        (0..n).map(|i| named(&format!("{scope} {model:?} {i}"), limit(i))).collect()
+    };
+    let mut limits = windows(&acme(), None, 27);
+    for user in 0..10_000 {
+        limits.extend(windows(&of_user("acme", &format!("u{user}")), None, 1));
+    }
+    limits.extend(windows(&of_user("acme", "most of any"), None, 5));
+    limits.extend(windows(&of_user("acme", "most of base"), None, 1));
+    limits.extend(windows(&of_user("acme", "most of base"), Some("base"), 4));
+    let begun = std::time::Instant::now();
+    with(limits.clone());
+    println!("10,000 users' limits are checked in {:?}", begun.elapsed());
+    let told = |more: Vec<LimitDraft>| problems(limits.iter().cloned().chain(more).collect())[0].clone();
+    let base = LimitDraft { model: Some("base".to_owned()), ..tpm(of_user("acme", "most of base"), 1) };
+    assert!(told(vec![base]).contains("for model `base` would touch 33 accounts"));
+    let any = tpm(of_user("acme", "most of any"), 1);
+    assert!(told(vec![any]).contains("a call of this key would touch 33 accounts"));
+}
+
 #[test]
 fn names_are_unique_and_made_up_only_where_they_tell_apart() {
     assert_eq!(

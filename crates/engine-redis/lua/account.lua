@@ -73,7 +73,7 @@ local fetched = 0
 -- What is stored of fields, false of one that is not there. Nothing is written between the quick way's reading and this.
 local read = {}
 if named then
-  for index, name in ipairs(named) do read[name] = told[index + 2] end
+  for index = 3, #told do read[named[index - 2]] = told[index] end
 end
 
 local function fetch()

@@ -4,6 +4,9 @@
 -- meets something else: a clock that stepped back, a ring that restarts, a limit that might be full, an account to be
 -- opened, a value that is not as it should be. The long way follows in the same script and decides.
 --
+-- What costs is calls and growth, not steps: a form is unpacked at once and read by place, and a table gets its room when
+-- it is made (`{ nil, nil, … }`): each time it grows costs as much as forty steps.
+--
 -- What it is given (`quick.rs`): life, profile; counts; member; kinds of estimators, their fields; accounts; demands; kinds of
 -- legs; legs; hard ceilings.
 
@@ -13,6 +16,7 @@ const RATE_BYTES, QUOTA_BYTES, SLOTS_BYTES, RARE_BYTES, DEMAND_BYTES = 84, 76, 5
 -- A kind of legs, and a leg with its hard ceiling.
 const KIND_BYTES, LEG_BYTES = 30, 18
 const ESTIMATOR_BYTES = 25
+const DEMAND_FORM, KIND_FORM = 'BBddddd', 'c12Bxdd'
 -- What a leg is: requests or amounts of a rate, of a quota, slots, a forecast.
 const RATE_REQUESTS, RATE_AMOUNTS, QUOTA_REQUESTS, QUOTA_AMOUNTS, SLOTS, PLANNED_LEG = 1, 2, 3, 4, 5, 6
 
@@ -50,16 +54,22 @@ local function turned(name, n, newest, sum, head, bucket)
 end
 
 -- The seconds of a forecast, made when the first one is met.
-local read_seconds, write_seconds, seconds_at
+local of_doubles, read_seconds, write_seconds, seconds_at
 
 local function with_seconds()
+  -- The form of so many numbers; a part of a longer one costs half of what making it does.
+  function of_doubles(count)
+    if count < 64 then return ('<dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd'):sub(1, count + 1) end
+    return '<' .. repeated_text('d', count)
+  end
+
   -- Amounts of seconds in a row, a number for each.
   function read_seconds(text, cells, from, count)
     local first = from % cells
     local before_end = count <= cells - first and count or cells - first
-    local list = { quick_unpack('<' .. repeated_text('d', before_end), text, first * 8 + 1) }
+    local list = { quick_unpack(of_doubles(before_end), text, first * 8 + 1) }
     if before_end < count then
-      local more = { quick_unpack('<' .. repeated_text('d', count - before_end), text) }
+      local more = { quick_unpack(of_doubles(count - before_end), text) }
       for index = 1, count - before_end do list[before_end + index] = more[index] end
     end
     return list
@@ -68,9 +78,9 @@ local function with_seconds()
   function write_seconds(text, cells, from, count, amounts)
     local first = from % cells
     local before_end = count <= cells - first and count or cells - first
-    text = text:sub(1, first * 8) .. amounts:sub(1, before_end * 8) .. text:sub((first + before_end) * 8 + 1)
-    if before_end < count then text = amounts:sub(before_end * 8 + 1) .. text:sub((count - before_end) * 8 + 1) end
-    return text
+    if before_end == count then return text:sub(1, first * 8) .. amounts .. text:sub((first + count) * 8 + 1) end
+    text = text:sub((count - before_end) * 8 + 1, first * 8) .. amounts:sub(1, before_end * 8)
+    return amounts:sub(before_end * 8 + 1) .. text
   end
 
   -- The seconds as they are at a later one, and the sums behind and ahead of it. Nil: damage.

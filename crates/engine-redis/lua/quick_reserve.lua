@@ -5,13 +5,14 @@ repeat
   if asked == '' then break end
   if call('GET', KEYS[3]) then break end
   local life, ttft, pace, count, count_kinds, count_demands, learned, member, at = quick_unpack('<dddBBBBBc0', asked)
-  local kinds_at = at
-  local names_format = '<' .. repeated_text('c9', 2 * learned) .. repeated_text('c16', count)
-  local names = { quick_unpack(names_format, asked, at + learned) }
-  local first = 2 * learned
-  at = names[first + count + 1]
-  names[first + count + 1] = nil
-  told, named = call('HMGET', BOOK, 'c', 's', unpack(names)), names
+  -- All that follows at once: fields to read, demands, kinds, legs; by place.
+  local form = {
+    quick_unpack('<' .. repeated_text('c9', 2 * learned) .. repeated_text('c16', count) .. repeated_text(DEMAND_FORM, count_demands)
+      .. repeated_text(KIND_FORM, count_kinds) .. repeated_text('BBd', count), asked, at + learned),
+  }
+  local first, fields = 2 * learned, 2 * learned + count
+  local kinds_at, legs_at = fields + 7 * count_demands, fields + 7 * count_demands + 4 * count_kinds
+  told, named = call('HMGET', BOOK, 'c', 's', unpack(form, 1, fields)), form
   local clock = told[1]
   if not clock or #clock ~= 16 then break end
   local state, expects, epoch = told[2], ARGV[#ARGV - 1], 0
@@ -26,9 +27,9 @@ repeat
   local odd = false
 
   -- What the estimators expect.
-  local guesses = {}
+  local guesses = { nil, nil }
   for index = 1, learned do
-    local kind, own, prior = asked:byte(kinds_at + index - 1), told[2 * index + 1], told[2 * index + 2]
+    local kind, own, prior = asked:byte(at + index - 1), told[2 * index + 1], told[2 * index + 2]
     if own and #own ~= ESTIMATOR_BYTES or prior and #prior ~= ESTIMATOR_BYTES then
       odd = true
       break
@@ -44,34 +45,41 @@ repeat
   end
   if odd then break end
 
-  -- What the call demands, once for all legs that demand the same.
-  local reply, amounts, parts, bases, pers = {}, {}, {}, {}, {}
+  -- What the call demands, once for all legs that demand the same: output and amount take their places in the form.
+  local reply, parts = {
+    nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+    nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+    nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+  }, { nil, nil, nil, nil, nil, nil, nil, nil }
   for index = 1, count_demands do
-    local estimator, at_worst, output, base, per, cap, worst
-    estimator, at_worst, output, base, per, cap, worst, at = quick_unpack('<BBddddd', asked, at)
+    local place = fields + 7 * index
+    local estimator, output, base, cap, worst = form[place - 6], form[place - 4], form[place - 3], form[place - 1], form[place]
     if estimator > 0 then output = guesses[estimator] or output end
     if output > cap then output = cap end
-    local amount = base + per * output
+    local amount = base + form[place - 2] * output
     local rest = amount % 1000
     amount = (amount - rest) / 1000
     if rest > 0 then amount = amount + 1 end
-    if at_worst == 1 and worst > amount then amount = worst end
+    if form[place - 5] == 1 and worst > amount then amount = worst end
     if not (amount > 0 and amount <= AMOUNT_MAX) then odd = true end
-    amounts[index], reply[index], bases[index], pers[index] = amount, output, base, per
+    form[place - 4], form[place], reply[index] = output, amount, output
     parts[2 * index - 1], parts[2 * index] = output, amount
   end
   if odd then break end
 
-  local shapes, classes, xs, ys = {}, {}, {}, {}
-  for index = 1, count_kinds do shapes[index], classes[index], xs[index], ys[index], at = quick_unpack('<c12Bxdd', asked, at) end
-
-  local sets = { 'c', quick_pack('<dd', now, behind) }
+  local sets = {
+    'c', quick_pack('<dd', now, behind), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+    nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+  }
   local said, set = count_demands, 2
+  -- How the last forecast's demand lands.
+  local flowing, landed, last, before, input
   for index = 1, count do
-    local kind, demand, least
-    kind, demand, least, at = quick_unpack('<BBd', asked, at)
-    local shape, class, x, y = shapes[kind], classes[kind], xs[kind], ys[kind]
-    local name, row, amount = names[first + index], told[2 + first + index], amounts[demand]
+    local place = legs_at + 3 * index
+    local demand, least = fields + 7 * form[place - 1], form[place]
+    place = kinds_at + 4 * form[place - 2]
+    local shape, class, x, y = form[place - 3], form[place - 2], form[place - 1], form[place]
+    local name, row, amount = form[first + index], told[2 + first + index], form[demand]
     if not row or #row < SLOTS_BYTES then
       odd = true
       break
@@ -165,28 +173,32 @@ repeat
         break
       end
       -- How it lands: input now, output by the end of each second to come.
-      local base, per, output, cells = bases[demand], pers[demand], reply[demand], x + PLANNED
-      local input = base % 1000 == 0 and base / 1000 or (base - base % 1000) / 1000 + 1
-      local pace_ = pace < 1000 and 1000 or pace > 2000000 and 2000000 or pace
-      local landed, last, streamed, before = { input }, 0, 0, 0
-      if per > 0 and output > 0 then
-        last = -1
-        while streamed < output and last < PLANNED - 1 do
-          last = last + 1
-          local time = left + last * SECOND - ttft
-          streamed = time > 0 and (time - time % pace_) / pace_ or 0
-          if streamed > output then streamed = output end
-          local thousandths = base + per * streamed
-          local by = (thousandths - thousandths % 1000) / 1000 - input
-          if thousandths % 1000 > 0 then by = by + 1 end
-          landed[last + 1] = by - before
-          before = by
+      local cells = x + PLANNED
+      if flowing ~= demand then
+        local base, per, output = form[demand - 3], form[demand - 2], form[demand - 4]
+        input = base % 1000 == 0 and base / 1000 or (base - base % 1000) / 1000 + 1
+        local pace_ = pace < 1000 and 1000 or pace > 2000000 and 2000000 or pace
+        flowing, landed, last, before = demand, { input, nil, nil, nil }, 0, 0
+        if per > 0 and output > 0 then
+          local streamed = 0
+          last = -1
+          while streamed < output and last < PLANNED - 1 do
+            last = last + 1
+            local time = left + last * SECOND - ttft
+            streamed = time > 0 and (time - time % pace_) / pace_ or 0
+            if streamed > output then streamed = output end
+            local thousandths = base + per * streamed
+            local by = (thousandths - thousandths % 1000) / 1000 - input
+            if thousandths % 1000 > 0 then by = by + 1 end
+            landed[last + 1] = by - before
+            before = by
+          end
+          landed[1] = landed[1] + input
         end
-        landed[1] = landed[1] + input
       end
       if second + last > far then far = second + last end
       local stop = far - second < REACH and far - second or REACH - 1
-      local leaves, lands = read_seconds(text, cells, second - x, stop + 2), read_seconds(text, cells, second + 1, stop + 1)
+      local leaves, near = read_seconds(text, cells, second - x, stop + 2), read_seconds(text, cells, second, stop + 2)
       if past + ahead + amount > most then
         -- With all of the call that has landed by the end of each window, as if nothing of it left one.
         local sum, added = past - leaves[1], 0
@@ -204,16 +216,14 @@ repeat
             odd = true
             break
           end
-          sum = sum + lands[step] - leaves[step + 1]
+          sum = sum + near[step + 1] - leaves[step + 1]
         end
         if odd then break end
       end
-      local there = read_seconds(text, cells, second, last + 1)
-      for index = 1, last + 1 do there[index] = there[index] + landed[index] end
-      for index = 1, last do lands[index] = there[index + 1] end
-      for index = x + 1, stop + 2 do leaves[index] = there[index - x] or leaves[index] end
+      for index = 1, last + 1 do near[index] = near[index] + landed[index] end
+      for index = x + 1, stop + 2 do leaves[index] = near[index - x] end
       past, ahead = past + landed[1], ahead + before + input - landed[1]
-      text = write_seconds(text, cells, second, last + 1, quick_pack('<' .. repeated_text('d', last + 1), unpack(there, 1, last + 1)))
+      text = write_seconds(text, cells, second, last + 1, quick_pack(of_doubles(last + 1), unpack(near, 1, last + 1)))
       -- The fullest of the windows that end with each second to come, and the last second that holds something.
       local sum, fullest, current = past - leaves[1], 0, nil
       for step = 1, stop + 1 do
@@ -232,11 +242,11 @@ repeat
         end
         current = current or existing
         if existing > fullest then fullest = existing end
-        sum = sum + lands[step] - leaves[step + 1]
+        sum = sum + near[step + 1] - leaves[step + 1]
       end
       local final = stop + 1
-      while final > 0 and lands[final] == 0 do final = final - 1 end
-      if final == 0 and there[1] == 0 then odd = true end
+      while final > 0 and near[final + 1] == 0 do final = final - 1 end
+      if final == 0 and near[1] == 0 then odd = true end
       if odd then break end
       set = set + 2
       sets[set - 1], sets[set] = name .. 's', text
@@ -253,8 +263,8 @@ repeat
   -- The first write is the one that another type could stop.
   call('ZADD', DUE, string.format('%.0f', due), member)
   local context = ARGV[2]
-  local door = quick_pack('<BBBHdd' .. repeated_text('dd', count_demands), 1, 0, count_demands, #context, now, due, unpack(parts))
+  local door = quick_pack('<BBBHdd' .. repeated_text('dd', count_demands), 1, 0, count_demands, #context, now, due, unpack(parts, 1, 2 * count_demands))
   call('SET', KEYS[3], door .. asked .. context)
-  call('HSET', BOOK, unpack(sets))
-  do return { epoch, now, quick_pack('<' .. repeated_text('d', said), unpack(reply)) } end
+  call('HSET', BOOK, unpack(sets, 1, set))
+  do return { epoch, now, quick_pack('<' .. repeated_text('d', said), unpack(reply, 1, said)) } end
 until true

@@ -31,17 +31,23 @@ repeat
   local steady = now + behind
   local odd = false
 
-  local shapes, classes, xs, ys = {}, {}, {}, {}
-  for index = 1, count_kinds do
-    shapes[index], classes[index], xs[index], ys[index], legs_at = quick_unpack('<c12Bxdd', kept, legs_at)
-  end
+  -- Kinds, and the kind and demand of each leg; by place.
+  local form = {
+    quick_unpack('<' .. repeated_text(KIND_FORM, count_kinds) .. repeated_text('BBxxxxxxxx', count), kept, legs_at),
+  }
+  legs_at = 4 * count_kinds
   local lived = now > admitted and now - admitted or 0
-  local sets = { 'c', quick_pack('<dd', now, behind) }
-  local set, overrun, any_over, head_format, posts, parts = 2, {}, false, '<c18HBdd', 0, { claim, 0, 1, admitted, now }
+  local sets = {
+    'c', quick_pack('<dd', now, behind), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+    nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+  }
+  local set, overrun, any_over = 2, { nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }, false
+  local posts, parts = 0, {
+    claim, 0, 1, admitted, now, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+  }
   for index = 1, count do
-    local kind, demand = kept:byte(legs_at, legs_at + 1)
-    legs_at = legs_at + 10
-    local shape, class, x, y = shapes[kind], classes[kind], xs[kind], ys[kind]
+    local place, demand = 4 * form[legs_at + 2 * index - 1], form[legs_at + 2 * index]
+    local shape, class, x, y = form[place - 3], form[place - 2], form[place - 1], form[place]
     local name, row, decided, used = names[first + index], told[2 + first + index], door[2 * demand], used_amounts[index]
     if not row or #row < SLOTS_BYTES or not (used <= AMOUNT_MAX) then
       odd = true
@@ -113,8 +119,8 @@ repeat
         end
       end
       if charge > 0 then
-        posts, head_format = posts + 1, head_format .. 'c16dd'
-        local place = 3 * posts + 3
+        posts = posts + 1
+        place = 3 * posts + 3
         parts[place], parts[place + 1], parts[place + 2] = name, starts, charge
       end
       live = live > 0 and live - 1 or 0
@@ -150,7 +156,8 @@ repeat
       local difference = used - (output - input)
       difference = (difference > 0 and difference or 0) - input
       if difference ~= 0 then
-        local second, place, text = (now - now % SECOND) / SECOND, (admitted - admitted % SECOND) / SECOND, nil
+        local second, text = (now - now % SECOND) / SECOND, nil
+        place = (admitted - admitted % SECOND) / SECOND
         if second < newest and newest - second <= 2 * x then second = newest end
         if second >= newest then
           if not seconds_at then with_seconds() end
@@ -163,7 +170,7 @@ repeat
         end
         newest = second
         if place <= newest and place >= newest - x then
-          local there = read_seconds(text, x + PLANNED, place, 1)[1]
+          local there = quick_unpack('<d', text, place % (x + PLANNED) * 8 + 1)
           local change = difference < -there and -there or difference
           past = past + change
           if change > 0 and place > far then far = place end
@@ -180,11 +187,15 @@ repeat
   if odd then break end
 
   if learn_output >= 0 then
-    local rows = {}
+    local begun = set + 1
     for index = 1, first do
       local field, kind, n, m = names[index], kept:byte(kinds_at + (index - 1 - (index - 1) % 2) / 2), 0, 0
       if index % 2 == 1 or field ~= names[index - 1] then
-        local stored = rows[field] or told[2 + index]
+        -- Learners may share one: what was learned just now counts.
+        local stored, slot = told[2 + index], set + 1
+        for known = begun, set, 2 do
+          if sets[known] == field then stored, slot = sets[known + 1], known end
+        end
         if stored then
           local known
           if #stored ~= ESTIMATOR_BYTES then
@@ -214,24 +225,21 @@ repeat
           odd = true
           break
         end
-        rows[field] = quick_pack('<Bddd', kind, n, m, steady)
+        if slot > set then set = set + 2 end
+        sets[slot], sets[slot + 1] = field, quick_pack('<Bddd', kind, n, m, steady)
       end
-    end
-    for field, row in pairs(rows) do
-      set = set + 2
-      sets[set - 1], sets[set] = field, row
     end
   end
   if odd then break end
 
-  local entry = quick_pack(head_format, unpack(parts))
+  local entry = quick_pack('<c18HBdd' .. repeated_text('c16dd', posts), unpack(parts, 1, 5 + 3 * posts))
   -- The journal is the first write that another type could stop; the due set is looked at before.
   call('ZCARD', DUE)
   call('XADD', KEYS[4], '*', 'e', entry, 'b', ARGV[2])
   call('ZREM', DUE, member)
   call('SET', KEYS[3], quick_pack('<BBddB', 2, 1, admitted, steady, count), 'PX', '3600000')
-  call('HSET', BOOK, unpack(sets))
+  call('HSET', BOOK, unpack(sets, 1, set))
   do
-    return { epoch, now, entry, any_over and quick_pack('<' .. repeated_text('d', count), unpack(overrun)) or '' }
+    return { epoch, now, entry, any_over and quick_pack('<' .. repeated_text('d', count), unpack(overrun, 1, count)) or '' }
   end
 until true

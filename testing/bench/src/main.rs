@@ -39,6 +39,20 @@ enum Role {
     },
     /// Bookings of a rate limit compared: the targets of the forecast booking, the papers' bookings beside it
     Book(BookOptions),
+    /// Pairs of reserve and settle in a shared book, one after the other: for a profiler around the server
+    Pairs {
+        /// Of accounts; 0: the literal layout of the ledger paper
+        #[arg(long, default_value_t = 3)]
+        levels: usize,
+        /// llm_tokens per minute by forecast
+        #[arg(long)]
+        forecast: bool,
+        /// Only the commands that no layout does without, nothing decided
+        #[arg(long, conflicts_with = "forecast")]
+        floor: bool,
+        #[arg(long, default_value_t = 2_000)]
+        count: usize,
+    },
     /// Memory of accounts, in a process that has done nothing else.
     #[command(hide = true)]
     Weigh {
@@ -154,6 +168,7 @@ async fn run(role: Role) -> Result<()> {
             writeln!(std::io::stdout(), "{}", book::weigh(own_accounts)?)?;
             Ok(())
         }
+        Role::Pairs { levels, forecast, floor, count } => shared::pairs(levels, forecast, floor, count).await,
         Role::Book(options) => tokio::task::spawn_blocking(move || compare(&options)).await?,
         Role::All(options) => measure(Scenario::value_variants(), &options).await,
         Role::Only { scenarios, options } => measure(&scenarios, &options).await,

@@ -5,6 +5,7 @@
 //! 61 × 1 s as ours. Ours keeps requests, llm_tokens, daily llm_tokens and daily cost at each level, learns, remembers ends
 //! for repeats, and writes the journal's entry; all of that is in the figure.
 
+mod floor;
 mod growth;
 mod near;
 
@@ -142,26 +143,62 @@ async fn paper(time: Duration, buckets: u64, width: u64) -> Result<f64> {
     let link = connected(&server).await?;
     let (admit, settle) = (Script::new(ADMIT), Script::new(SETTLE));
     let (link, admit, settle) = (&link, &admit, &settle);
+    per_pair(&server, time, |caller, id| paper_pair((link, admit, settle), (buckets, width), caller, id))
+        .await
+}
+
+/// One call by the literal layout.
+async fn paper_pair(
+    (link, admit, settle): (&Link, &Script, &Script),
+    (buckets, width): (u64, u64),
+    caller: usize,
+    id: u128,
+) -> Result<()> {
     // The windows stand still, as the keys of the buckets in a whole minute do.
     let now = 1_800_000_000_u64;
-    per_pair(&server, time, |caller, id| async move {
-        let newest = now / width;
-        let key = |name: String| format!("{{{caller}}}:{name}").into_bytes();
-        let mut keys =
-            vec![key(format!("hold:{id}")), key("inflight".into()), key("expiry".into()), key("ema".into())];
-        for kind in ["rpm", "tpm"] {
-            keys.extend((0..buckets).map(|age| key(format!("{kind}:{}", newest - age))));
+    let newest = now / width;
+    let key = |name: String| format!("{{{caller}}}:{name}").into_bytes();
+    let mut keys =
+        vec![key(format!("hold:{id}")), key("inflight".into()), key("expiry".into()), key("ema".into())];
+    for kind in ["rpm", "tpm"] {
+        keys.extend((0..buckets).map(|age| key(format!("{kind}:{}", newest - age))));
+    }
+    let text = |text: &str| text.as_bytes().to_vec();
+    let (id, deadline) = (text(&id.to_string()), text(&(now + 60).to_string()));
+    let args = [id.clone(), text(EXPECTED), text("1000000000000"), text("1000000000000000"), deadline];
+    link.call(admit, &keys, &args).await?;
+    let spent = keys.get(4 + usize::try_from(buckets)?).context("a bucket")?.clone();
+    let keys: Vec<_> = keys.into_iter().take(4).chain([spent]).collect();
+    link.call(settle, &keys, &[id, text(USED)]).await?;
+    Ok(())
+}
+
+/// So many pairs of one caller, one after the other, and nothing else: for a profiler around the server. No levels: the
+/// literal layout. A floor: the indispensable commands alone.
+pub async fn pairs(levels: usize, planned: bool, is_floor: bool, count: usize) -> Result<()> {
+    let (server, engine) = started().await?;
+    let mut callers = callers(&engine, levels.max(1), planned).await?;
+    callers.truncate(1);
+    let link = connected(&server).await?;
+    let (admit, settle) = (Script::new(ADMIT), Script::new(SETTLE));
+    let floor = if is_floor { Some(floor::Floor::new(&link, levels).await?) } else { None };
+    for id in 1..=u128::try_from(count)? {
+        if let Some(floor) = &floor {
+            floor.pair(&link, id).await?;
+        } else if levels == 0 {
+            paper_pair((&link, &admit, &settle), (7, 10), 0, id).await?;
+        } else {
+            pair(&engine, callers.first(), id).await?;
         }
-        let text = |text: &str| text.as_bytes().to_vec();
-        let (id, deadline) = (text(&id.to_string()), text(&(now + 60).to_string()));
-        let args = [id.clone(), text(EXPECTED), text("1000000000000"), text("1000000000000000"), deadline];
-        link.call(admit, &keys, &args).await?;
-        let spent = keys.get(4 + usize::try_from(buckets)?).context("a bucket")?.clone();
-        let keys: Vec<_> = keys.into_iter().take(4).chain([spent]).collect();
-        link.call(settle, &keys, &[id, text(USED)]).await?;
-        Ok(())
-    })
-    .await
+    }
+    // The profiler writes when the server ends by itself; the connection ends without an answer.
+    let _ = server.try_ask(&["SHUTDOWN", "NOSAVE"]);
+    let began = Instant::now();
+    let runs = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    while server.pid().is_some_and(runs) && began.elapsed() < FIRST_ANSWER {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 /// Requests, llm_tokens, daily llm_tokens and daily cost at so many levels; a call has one estimator, that of its key and

@@ -1,5 +1,5 @@
 //! Background jobs: expire what is due, drain the journal, check held against its holds, open new quotas,
-//! make a lost book whole again, tell the fleet's cache what to forget.
+//! make a lost book whole again, tell the fleet's cache what to forget, let old days of the journal go.
 //!
 //! Invariants: every job is idempotent and without input; a job that dies half-way and one that runs twice leave the
 //! same books. `once` does what there is to do and returns; `run` repeats it until told to stop.
@@ -7,6 +7,7 @@
 //! goes on where it was. Nothing is lost: the engine keeps an entry until the store has it.
 //! Knows no HTTP, no adapter, no configuration.
 
+mod days;
 mod drain;
 mod drift;
 mod forgets;
@@ -16,6 +17,7 @@ mod record;
 mod recovery;
 mod sweep;
 
+pub use days::{DAYS_EVERY, Days};
 pub use drain::{DRAIN_EVERY, Drain, Drained};
 pub use drift::{DRIFT_EVERY, Drift, DriftFound};
 pub use forgets::{FORGETS_EVERY, FORGETS_MAX, Forgets};

@@ -190,6 +190,9 @@ impl Openings {
 
     /// Whether the account's balance was changed.
     async fn open(&self, opening: &Opening, until: Micros) -> Result<bool, JobError> {
+        if self.is_past(opening).await? {
+            return Ok(false);
+        }
         let calls = UsageQuery {
             admitted: Span {
                 from: opening.period.saturating_mul(SECOND),
@@ -220,6 +223,26 @@ impl Openings {
             return Ok(self.engine.adjust(&call).await?.value);
         }
         Ok(first?.value)
+    }
+
+    /// It was opened, and calls of its period have gone from the journal since: what is left of them, and of the rounds, is no
+    /// sum to go by, so it stays as it is. If it was not opened, it is opened with what is left.
+    async fn is_past(&self, opening: &Opening) -> Result<bool, JobError> {
+        let since = self.journal.kept_since().await?;
+        if opening.period.saturating_mul(SECOND) >= since {
+            return Ok(false);
+        }
+        for first in opening.before.iter().chain([&opening.id]) {
+            if self.journal.was_written(ReservationId(*first)).await? {
+                return Ok(true);
+            }
+        }
+        tracing::warn!(
+            account = format!("{:016x}:{:016x}", opening.account.subject.0, opening.account.name),
+            kept_since = since / SECOND,
+            "a quota begins before the first day that the journal keeps; it is opened with what is kept"
+        );
+        Ok(false)
     }
 
     /// What the rounds from this first id on have posted, and the id of the next one.

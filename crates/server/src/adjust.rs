@@ -65,6 +65,11 @@ pub(crate) async fn post(
         let message = "`id` stands for another adjustment, of another limit or amount; nothing was posted";
         return Err(Refusal::new(StatusCode::CONFLICT, "conflict", message));
     }
+    let written = journal.was_written(ReservationId(id)).await.map_err(|error| told(&error))?;
+    if known.is_empty() && written {
+        let message = "`id` stands for an adjustment that has gone from the journal; nothing was posted";
+        return Err(Refusal::new(StatusCode::CONFLICT, "conflict", message));
+    }
     let (period, end) = calendar.current(admission.now() / 1_000_000);
     let mut applied = false;
     if known.is_empty() {

@@ -221,6 +221,7 @@ pub struct Pinned {
     admin: Option<SocketAddr>,
     data_dir: PathBuf,
     journal: Place,
+    journal_keep_days: Option<u32>,
     book: String,
     log: Log,
     calls: Settings,
@@ -238,6 +239,7 @@ impl Pinned {
             admin: setup.admin.as_ref().map(|admin| admin.listen),
             data_dir: setup.data_dir.clone(),
             journal: setup.journal.clone(),
+            journal_keep_days: setup.journal_keep_days,
             book: setup.book.described(),
             log: setup.log.clone(),
             calls: setup.calls,
@@ -259,6 +261,7 @@ impl Pinned {
             ("admin.listen", admin(self.admin), admin(file.admin)),
             ("data_dir", self.data_dir.display().to_string(), file.data_dir.display().to_string()),
             ("journal", self.journal.to_string(), file.journal.to_string()),
+            ("journal_keep_days", kept(self.journal_keep_days), kept(file.journal_keep_days)),
             ("engine", self.book.clone(), file.book.clone()),
             ("log", debug(&self.log), debug(&file.log)),
             ("calls", debug(&self.calls), debug(&file.calls)),
@@ -277,6 +280,10 @@ impl Pinned {
         }
         waiting
     }
+}
+
+fn kept(days: Option<u32>) -> String {
+    days.map_or_else(|| "for ever".to_owned(), |days| days.to_string())
 }
 
 fn debug(value: &impl std::fmt::Debug) -> String {

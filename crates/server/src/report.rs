@@ -170,7 +170,7 @@ impl Sums {
 
 /// The rows that a query asks for.
 pub async fn rows(journal: &dyn Journal, query: &Query) -> Result<Rows, StoreError> {
-    if query.by.iter().all(|by| by.is_of_totals()) {
+    if !query.reads_entries() {
         return of_totals(journal, query).await;
     }
     of_entries(journal, query).await
@@ -212,6 +212,11 @@ async fn of_entries(journal: &dyn Journal, query: &Query) -> Result<Rows, StoreE
 }
 
 impl Query {
+    /// Daily totals do not tell it.
+    pub fn reads_entries(&self) -> bool {
+        !self.by.iter().all(|by| by.is_of_totals())
+    }
+
     fn takes(&self, entry: &Entry) -> bool {
         let matches = |asked: &Name, name: &Name| asked.is_empty() || asked == name;
         entry.body.side == Side::Tenant

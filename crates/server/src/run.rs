@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollbook_admission::{Admission, Callers, CountMode, Losable, Snapshot};
 use tollbook_gateway::{Config, Gateway};
-use tollbook_jobs::{Drain, Drift, Forgets, Opening, Openings, Recover, Sweep};
+use tollbook_jobs::{Days, Drain, Drift, Forgets, Opening, Openings, Recover, Sweep};
 use tollbook_ledger::units::SECOND;
 use tollbook_policy::Catalog;
-use tollbook_store::{Journal, PriceBooks};
+use tollbook_store::{GatewayId, Journal, PriceBooks};
 use tollbook_store_sql::{Place, SqlStore};
 use tollbook_telemetry::Metrics;
 
@@ -198,7 +198,8 @@ impl Running {
         });
         let admin = admin.transpose()?;
         let losable = losable.map(|book| (book, Arc::clone(&admission)));
-        let jobs = Jobs { forgets, ..Jobs::new(&book, &store, &metrics, losable)? };
+        let days = days(&store, setup.journal_keep_days, &metrics)?;
+        let jobs = Jobs { forgets, days: Some(days), ..Jobs::new(&book, &store, &metrics, losable)? };
         let live = Live {
             gateway: Arc::clone(&gateway),
             admission: Arc::clone(&admission),
@@ -289,6 +290,15 @@ struct Jobs {
     /// Where the book can be lost.
     recover: Option<Recover>,
     forgets: Option<Arc<Forgets>>,
+    days: Option<Days>,
+}
+
+/// What looks after the journal's days.
+fn days(store: &SqlStore, keep: Option<u32>, metrics: &Arc<Metrics>) -> anyhow::Result<Days> {
+    let mut gateway = [0; 8];
+    getrandom::fill(&mut gateway).map_err(|error| anyhow!("no random bits: {error}"))?;
+    let (days, leases) = (Arc::new(store.clone()), Arc::new(store.clone()));
+    Ok(Days::new(days, leases, (GatewayId::from_le_bytes(gateway), keep), Arc::clone(metrics)))
 }
 
 impl Jobs {
@@ -317,6 +327,7 @@ impl Jobs {
             drain,
             recover,
             forgets: None,
+            days: None,
         })
     }
 
@@ -335,6 +346,11 @@ impl Jobs {
             async {
                 if let Some(forgets) = &self.forgets {
                     forgets.run(stop.clone()).await;
+                }
+            },
+            async {
+                if let Some(days) = &self.days {
+                    days.run(stop.clone()).await;
                 }
             },
         );

@@ -1,5 +1,6 @@
 //! Entries per second into a fresh file, and CPU time per entry:
-//! `cargo run --release -p tollbook-store-sql --example append`; into an empty database with its URL behind `--`.
+//! `cargo run --release -p tollbook-store-sql --example append`; into an empty database with its URL behind `--`, or
+//! with `mariadb` into a server of its own.
 
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
@@ -50,7 +51,10 @@ fn cpu_ticks() -> u64 {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server: Option<Place> = std::env::args().nth(1).map(|url| url.parse()).transpose()?;
+    let given = std::env::args().nth(1);
+    let own = (given.as_deref() == Some("mariadb")).then(tollbook_sql_world::Server::start);
+    let url = own.as_ref().map(tollbook_sql_world::Server::url).or(given);
+    let server: Option<Place> = url.map(|url| url.parse()).transpose()?;
     let folder = std::env::temp_dir().join(format!("tollbook-append-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let entries: Vec<Entry> = (0..ENTRIES).map(entry).collect();

@@ -10,12 +10,13 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{
-    Arguments, ColumnIndex, Executor as _, MySql, MySqlPool, Row as _, Sqlite, SqlitePool, Transaction,
+    Arguments, AssertSqlSafe, ColumnIndex, Executor as _, MySql, MySqlPool, Row as _, Sqlite, SqlitePool,
+    Transaction,
 };
 use tollbook_store::{Answer, Applied, Name, StoreError, StoreErrorKind};
 
 use crate::error::{commit, not_applied};
-use crate::sql::{STEPS, Statement, Stepped};
+use crate::sql::{ENTRY_LAST, STEPS, Statement, Stepped};
 
 /// Longest wait for the answer to a question. The server gives up before.
 const READ_WITHIN: Duration = Duration::from_secs(75);
@@ -24,6 +25,9 @@ const WRITE_WITHIN: Duration = Duration::from_secs(30);
 /// A write that was rolled back by the server, or lost with its connection, is tried again: so often, and so long.
 const TRIES: u32 = 3;
 const TRY_WITHIN: Duration = Duration::from_secs(2);
+/// Takes a turn and so many places; the server tells the last of them with its answer.
+const TURN_WITH_PLACES: &str =
+    "UPDATE turn SET taken = taken + 1, place = LAST_INSERT_ID(place + ?) WHERE number = 1";
 
 /// A value of a parameter.
 #[derive(Clone, Debug)]
@@ -152,6 +156,13 @@ impl Row {
         }
     }
 
+    pub(crate) fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, sqlx::Error> {
+        match self {
+            Self::Sqlite(row) => row.try_get(column),
+            Self::MySql(row) => row.try_get(column),
+        }
+    }
+
     pub(crate) fn text(&self, column: &'static str) -> Result<&str, sqlx::Error> {
         self.maybe_text(column)?.ok_or_else(|| sqlx::Error::ColumnNotFound(column.to_owned()))
     }
@@ -224,6 +235,27 @@ impl Pools {
         }
     }
 
+    /// Begins to write entries; the first of so many places that are theirs.
+    pub(crate) async fn begin_with_places(&self, places: usize) -> Result<(Tx<'_>, i64), StoreError> {
+        let places = i64::try_from(places).unwrap_or(i64::MAX);
+        match self {
+            Self::Sqlite { .. } => {
+                let mut tx = self.begin().await?;
+                let last = tx.row(ask(&ENTRY_LAST)).await?.map_or(Ok(0), |row| row.int("place"));
+                Ok((tx, last.map_err(not_applied)?.saturating_add(1)))
+            }
+            Self::MySql { writer, .. } => {
+                let mut held = Held::of(writer).await?;
+                held.say("START TRANSACTION").await?;
+                let taken = mysql_arguments([Value::Int(places)].iter())?;
+                let query = sqlx::query_with(TURN_WITH_PLACES, taken);
+                let done = within(WRITE_WITHIN, query.execute(&mut *held.connection)).await?;
+                let last = i64::try_from(done.last_insert_id()).unwrap_or(i64::MAX);
+                Ok((Tx::MySql(held), last.saturating_sub(places).saturating_add(1)))
+            }
+        }
+    }
+
     /// One statement that writes; how many rows it changed.
     pub(crate) async fn change(&self, ask: Ask) -> Result<u64, StoreError> {
         if let Self::Sqlite { writer, .. } = self {
@@ -235,6 +267,24 @@ impl Pools {
         let changed = tx.change(ask).await?;
         tx.commit().await?;
         Ok(changed)
+    }
+
+    /// A number that a server answers; the text is made of names and numbers of this crate. 0 of a file.
+    pub(crate) async fn number(&self, text: String) -> Result<i64, StoreError> {
+        let Self::MySql { readers, .. } = self else { return Ok(0) };
+        let mut held = Held::of(readers).await?;
+        let query = sqlx::query_scalar(AssertSqlSafe(text)).persistent(false);
+        let number = within(READ_WITHIN, query.fetch_one(&mut *held.connection)).await?;
+        held.is_clean = true;
+        Ok(number)
+    }
+
+    /// Changes a table of a server, on a connection that is set up for it and closed after it.
+    pub(crate) async fn alter(&self, set_up: &'static str, text: String) -> Result<(), StoreError> {
+        let Self::MySql { writer, .. } = self else { return Ok(()) };
+        let mut held = Held::of(writer).await?;
+        held.say(set_up).await?;
+        within(READ_WITHIN, held.connection.execute(AssertSqlSafe(text))).await.map(|_| ())
     }
 
     /// Runs a question or a write that is the same when it is repeated, and tries again where a server rolled it back.

@@ -1,9 +1,10 @@
 //! The journal's questions.
 
-use tollbook_ledger::{AccountId, ReservationId};
+use tollbook_ledger::{AccountId, Micros, ReservationId};
 use tollbook_store::{
-    Answer, Appended, CallPage, CallPlace, CallsQuery, Entry, EntryPlace, Journal, Name, PAGE_MAX, Page,
-    PostedSum, Side, Span, StoreError, StoreErrorKind, Total, TotalsQuery, UsageQuery, UsageSum,
+    Answer, Appended, CallPage, CallPlace, CallsQuery, Entry, EntryPlace, Journal, JournalDays, Name,
+    PAGE_MAX, Page, PostedSum, Side, Span, StoreError, StoreErrorKind, Total, TotalsQuery, UsageQuery,
+    UsageSum,
 };
 
 use crate::append::append;
@@ -11,8 +12,8 @@ use crate::db::{Ask, Row, ask};
 use crate::error::not_applied;
 use crate::line::stored;
 use crate::sql::{
-    CALL_LIST, ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, POSTED_SUM, POSTED_SUMS, TENANT_LIST,
-    TOTAL_LIST, USAGE_BY_POOL, USAGE_BY_TENANT, USER_LIST,
+    CALL_LIST, ENTRY_BY_END, ENTRY_BY_REQUEST, ENTRY_BY_RESERVATION, ENTRY_GONE, ENTRY_KNOWN, POSTED_SUM,
+    POSTED_SUMS, TENANT_LIST, TOTAL_LIST, USAGE_BY_POOL, USAGE_BY_TENANT, USER_LIST,
 };
 use crate::{SqlStore, row};
 
@@ -153,6 +154,20 @@ impl Journal for SqlStore {
                 .bind(rows_max(max))
         };
         self.found(question, move |rows| row::calls(rows, max))
+    }
+
+    fn kept_since(&self) -> Answer<'_, Micros> {
+        JournalDays::kept_since(self)
+    }
+
+    fn was_written(&self, id: ReservationId) -> Answer<'_, bool> {
+        let question = move || ask(&ENTRY_KNOWN).bind(id.0.to_be_bytes().as_slice());
+        self.found(question, |rows| Ok(!rows.is_empty()))
+    }
+
+    fn is_whole(&self, id: ReservationId) -> Answer<'_, bool> {
+        let question = move || ask(&ENTRY_GONE).bind(id.0.to_be_bytes().as_slice());
+        self.found(question, |rows| Ok(rows.is_empty()))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The store on SQL: the journal, the limit history, what operators define and what a fleet shares, in one SQLite file or
 //! one database of a MySQL or MariaDB server.
 //!
-//! Invariants: rows of the journal are only ever inserted, totals are only added to, both in one transaction; a key that is there
+//! Invariants: rows of the journal are inserted, and go with their day where it is told how many are kept; their keys never go.
+//! Totals are only added to, in the transaction that inserts; a key that is there
 //! already changes nothing, totals included. Writers take turns, over all processes, so none fails half-way.
 //! Ids compare byte for byte. A commit is on disk before it is answered (on a server: as far as it is set up so).
 //! When another process holds the file: writers wait up to five seconds, then say `Busy`, not applied. A file or a
@@ -12,6 +13,7 @@
 
 mod append;
 mod backfill;
+mod days;
 mod db;
 mod desk;
 mod edits;

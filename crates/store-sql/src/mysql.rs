@@ -12,6 +12,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, MySqlConnection, MySqlPool};
 use tollbook_store::{StoreError, StoreErrorKind};
 
+use crate::days;
 use crate::db::Pools;
 use crate::error::not_applied;
 use crate::place::Server;
@@ -57,6 +58,15 @@ const DONE: &str = "INSERT INTO tollbook_layout (layout, step) VALUES (?, ?)";
 /// What a server says of a column that is there. Only MariaDB can be asked to add one only if it is not: that it is, says
 /// that the step was done, and nobody could note it.
 const COLUMN_IS_THERE: u16 = 1060;
+/// The same of a key to be dropped and of a table to be renamed: it is not there any more.
+const KEY_IS_GONE: u16 = 1091;
+const TABLE_IS_GONE: u16 = 1146;
+
+/// Stands in a step where the days of a table's rows come in.
+const DAYS: &str = "/*days*/";
+/// The first and the last day that rows are of, and today.
+const DAYS_OF_ROWS: &str = "SELECT CAST(COALESCE(MIN(ended_at), 0) DIV 86400000000 AS SIGNED), \
+     CAST(COALESCE(MAX(ended_at), 0) DIV 86400000000 AS SIGNED), CAST(UNIX_TIMESTAMP() DIV 86400 AS SIGNED) FROM entry_row";
 
 /// A layout and how many of its steps are done, both counted from 1.
 type At = (usize, usize);
@@ -191,8 +201,16 @@ async fn migrate(connection: &mut MySqlConnection) -> Result<(), StoreError> {
             if (layout, step) <= done {
                 continue;
             }
+            let done = step_is_done(&statement);
+            let statement = if statement.contains(DAYS) {
+                let days: (i64, i64, i64) =
+                    sqlx::query_as(DAYS_OF_ROWS).fetch_one(&mut *connection).await.map_err(not_applied)?;
+                statement.replace(DAYS, &days::first(days))
+            } else {
+                statement
+            };
             if let Err(error) = connection.execute(AssertSqlSafe(statement)).await
-                && !column_is_there(&error)
+                && number_of(&error).is_none_or(|number| Some(number) != done)
             {
                 return Err(not_applied(error));
             }
@@ -207,9 +225,21 @@ async fn migrate(connection: &mut MySqlConnection) -> Result<(), StoreError> {
     connection.execute(UNLOCK).await.map(|_| ()).map_err(not_applied)
 }
 
-fn column_is_there(error: &sqlx::Error) -> bool {
+/// By which error a server says that a step was done before.
+fn step_is_done(statement: &str) -> Option<u16> {
+    let alters = statement.starts_with("ALTER TABLE");
+    if alters && statement.contains("ADD COLUMN") {
+        Some(COLUMN_IS_THERE)
+    } else if alters && statement.contains("DROP KEY") {
+        Some(KEY_IS_GONE)
+    } else {
+        statement.starts_with("RENAME TABLE").then_some(TABLE_IS_GONE)
+    }
+}
+
+fn number_of(error: &sqlx::Error) -> Option<u16> {
     let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
-    error.is_some_and(|error| error.number() == COLUMN_IS_THERE)
+    error.map(MySqlDatabaseError::number)
 }
 
 /// A layout's statements.
@@ -225,7 +255,7 @@ fn damaged(text: String) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use super::{MARIADB_MIN, MYSQL_MIGRATIONS, connect, migrate, options, steps, version};
+    use super::{MARIADB_MIN, MYSQL_MIGRATIONS, connect, migrate, options, step_is_done, steps, version};
 
     #[test]
     fn versions_are_read_from_what_servers_say() {
@@ -255,8 +285,11 @@ mod tests {
     fn every_step_can_be_run_again() {
         for step in MYSQL_MIGRATIONS.iter().flat_map(|text| steps(text)) {
             let again = ["IF NOT EXISTS", "OR REPLACE", "WHERE NOT EXISTS", "REPLACE INTO"];
-            let adds = step.starts_with("ALTER TABLE") && step.contains("ADD COLUMN");
-            assert!(adds || again.iter().any(|words| step.contains(words)), "{step}");
+            let again = again.into_iter().chain(["GREATEST(place"]);
+            assert!(
+                step_is_done(&step).is_some() || again.into_iter().any(|words| step.contains(words)),
+                "{step}"
+            );
         }
     }
 }

@@ -49,7 +49,11 @@ impl Ordered {
 
 /// Names the statements and lists them for the test that prepares each.
 macro_rules! statements {
-    (both: $($name:ident $file:literal),+; sqlite: $($only:ident $only_file:literal),+ $(;)?) => {
+    (
+        both: $($name:ident $file:literal),+;
+        sqlite: $($only:ident $only_file:literal),+;
+        mysql: $($server:ident $server_file:literal),+;
+    ) => {
         $(pub(crate) static $name: Statement = Statement {
             sqlite: include_str!(concat!("../sql/sqlite/", $file, ".sql")),
             mysql: LazyLock::new(|| Ordered::of(include_str!(concat!("../sql/mysql/", $file, ".sql")))),
@@ -58,11 +62,17 @@ macro_rules! statements {
             sqlite: include_str!(concat!("../sql/sqlite/", $only_file, ".sql")),
             mysql: LazyLock::new(|| Ordered::of("")),
         };)+
+        $(pub(crate) static $server: Statement = Statement {
+            sqlite: "",
+            mysql: LazyLock::new(|| Ordered::of(include_str!(concat!("../sql/mysql/", $server_file, ".sql")))),
+        };)+
 
         #[cfg(test)]
         const BOTH: &[(&str, &Statement)] = &[$(($file, &$name)),+];
         #[cfg(test)]
         const SQLITE: &[(&str, &Statement)] = &[$(($only_file, &$only)),+];
+        #[cfg(test)]
+        const MYSQL: &[(&str, &Statement)] = &[$(($server_file, &$server)),+];
     };
 }
 
@@ -131,14 +141,28 @@ statements!(
     PRICE_BOOK_LIST "price_book_list",
     JOB_FREE "job_free",
     JOB_TAKE "job_take",
-    JOB_LEAVE "job_leave";
+    JOB_LEAVE "job_leave",
+    KEPT_SINCE "kept_since",
+    KEPT_RAISE "kept_raise",
+    DAY_NOTE "day_note",
+    DAY_DUE "day_due",
+    DAY_NEXT "day_next",
+    DAY_ROWS "day_rows",
+    ENTRY_KNOWN "entry_known",
+    ENTRY_GONE "entry_gone";
     sqlite:
-    ENTRY_NEWEST "entry_newest",
-    ENTRY_OWNERS "entry_owners";
+    ENTRY_KEY_INSERT "entry_key_insert",
+    ENTRY_OWNERS "entry_owners",
+    ROW_DELETE "row_delete";
+    mysql:
+    ENTRY_KEY_COPY "entry_key_copy",
+    PARTITION_LIST "partition_list";
 );
 
 /// Columns of [`ENTRY_INSERT`], in order.
-pub(crate) const ENTRY_COLUMNS: usize = 14;
+pub(crate) const ENTRY_COLUMNS: usize = 15;
+/// Columns of [`ENTRY_KEY_INSERT`], in order.
+pub(crate) const KEY_COLUMNS: usize = 7;
 /// Entries that one execution takes: enough that the trip to the connection's thread is shared by many.
 pub(crate) const ENTRY_ROWS: usize = 64;
 /// How many rows one execution takes where rows are not padded: few texts, and few executions for any number.
@@ -147,6 +171,10 @@ pub(crate) const STEPS: [usize; 4] = [64, 16, 4, 1];
 /// [`ENTRY_INSERT`] of SQLite for [`ENTRY_ROWS`] rows.
 pub(crate) static ENTRIES_INSERT: LazyLock<String> =
     LazyLock::new(|| repeated(ENTRY_INSERT.sqlite, ENTRY_COLUMNS, ENTRY_ROWS));
+
+/// [`ENTRY_KEY_INSERT`] of SQLite for [`ENTRY_ROWS`] keys.
+pub(crate) static ENTRY_KEYS_INSERT: LazyLock<String> =
+    LazyLock::new(|| repeated(ENTRY_KEY_INSERT.sqlite, KEY_COLUMNS, ENTRY_ROWS));
 
 /// [`ENTRY_INSERT`] of MySQL for each of [`STEPS`].
 pub(crate) static ENTRY_STEPS_INSERT: LazyLock<[String; STEPS.len()]> =
@@ -184,6 +212,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0004_objects.sql"),
     include_str!("../sql/sqlite/migrations/0005_marks.sql"),
     include_str!("../sql/sqlite/migrations/0006_prices_and_jobs.sql"),
+    include_str!("../sql/sqlite/migrations/0007_days.sql"),
 ];
 
 /// The same for MySQL; one statement is one step.
@@ -194,6 +223,7 @@ pub(crate) const MYSQL_MIGRATIONS: &[&str] = &[
     include_str!("../sql/mysql/migrations/0004_objects.sql"),
     include_str!("../sql/mysql/migrations/0005_marks.sql"),
     include_str!("../sql/mysql/migrations/0006_prices_and_jobs.sql"),
+    include_str!("../sql/mysql/migrations/0007_days.sql"),
 ];
 
 /// Layouts before this one know no shards.
@@ -204,8 +234,8 @@ mod tests {
     use sqlx::{Either, Executor, SqlSafeStr, Statement};
 
     use super::{
-        BOTH, CHANGE_INSERTS, ENTRY_STEPS_INSERT, MARK_DELETES, MARK_INSERTS, MIGRATIONS, MYSQL_MIGRATIONS,
-        OBJECT_PUTS, Ordered, SQLITE, STEPS,
+        BOTH, CHANGE_INSERTS, ENTRY_STEPS_INSERT, MARK_DELETES, MARK_INSERTS, MIGRATIONS, MYSQL,
+        MYSQL_MIGRATIONS, OBJECT_PUTS, Ordered, SQLITE, STEPS,
     };
 
     #[tokio::test]
@@ -232,7 +262,7 @@ mod tests {
         let crate::db::Pools::MySql { writer, readers } = crate::mysql::open(&place).await.unwrap() else {
             panic!("a file");
         };
-        for (name, text) in BOTH {
+        for (name, text) in BOTH.iter().chain(MYSQL) {
             let statement = (&writer).prepare(text.mysql.text.as_str().into_sql_str()).await;
             let statement = statement.unwrap_or_else(|e| panic!("{name}: {e}"));
             let parameters = text.mysql.order.len();
@@ -285,7 +315,7 @@ mod tests {
             std::fs::read_dir(path).unwrap().filter(|f| f.as_ref().unwrap().path().is_file()).count()
         };
         assert_eq!(count("sql/sqlite"), BOTH.len() + SQLITE.len());
-        assert_eq!(count("sql/mysql"), BOTH.len());
+        assert_eq!(count("sql/mysql"), BOTH.len() + MYSQL.len());
         assert_eq!(count("sql/sqlite/migrations"), MIGRATIONS.len());
         assert_eq!(count("sql/mysql/migrations"), MYSQL_MIGRATIONS.len());
     }

@@ -47,6 +47,20 @@ pub trait Journal: Send + Sync + 'static {
     /// A tenant's calls in the order of their admission, each as the sum of its entries, after a place, at most `max` or
     /// [`PAGE_MAX`].
     fn calls<'a>(&'a self, query: &'a CallsQuery, after: CallPlace, max: usize) -> Answer<'a, CallPage>;
+    /// From which end (engine time) on all entries can still be read; 0: all can. Of a call that was admitted before, entries
+    /// may be missing from every answer but totals, sums and places.
+    fn kept_since(&self) -> Answer<'_, Micros> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
+    /// Whether every entry of this reservation can still be read; also where there is none.
+    fn is_whole(&self, id: tollbook_ledger::ReservationId) -> Answer<'_, bool> {
+        let _ = id;
+        Box::pin(std::future::ready(Ok(true)))
+    }
+    /// Whether an entry of this reservation was ever written, also where it can no longer be read.
+    fn was_written(&self, id: tollbook_ledger::ReservationId) -> Answer<'_, bool> {
+        Box::pin(async move { Ok(!self.by_reservation(id).await?.is_empty()) })
+    }
 }
 
 /// What became of a batch.
@@ -62,6 +76,17 @@ pub struct Appended {
 pub struct Day(pub u32);
 
 impl Day {
+    /// When it begins.
+    pub fn begins(self) -> Micros {
+        Micros::from(self.0) * 86_400 * tollbook_ledger::units::SECOND
+    }
+
+    /// The first day whose calls can all be summed, where entries that ended before `since` have gone. A day later, since the
+    /// book's time may step back.
+    pub fn whole_since(since: Micros) -> Self {
+        if since == 0 { Self(0) } else { Self(Self::of(since).0.saturating_add(1)) }
+    }
+
     /// The day that contains an instant.
     pub fn of(at: Micros) -> Self {
         const DAY: Micros = 86_400 * tollbook_ledger::units::SECOND;

@@ -11,6 +11,7 @@ mod cache;
 mod calls;
 mod code;
 mod codec;
+mod days;
 mod desk;
 mod encode;
 mod entry;
@@ -30,6 +31,7 @@ pub use cache::{
 };
 pub use calls::{Call, CallPage, CallPlace, Calls, CallsQuery, READ_AHEAD};
 pub use codec::{BODY_MAX, CodecError};
+pub use days::{DayRows, Due, Gone, JournalDays, KEEP_DAYS_MAX, KEEP_DAYS_MIN, SETTLED_DAYS};
 pub use desk::{JOB_NAME_MAX, JobLeases, PRICE_BOOK_MAX, PriceBooks, PriceVersion};
 pub use entry::{
     Ending, Entry, EntryBody, EntryKey, Figures, Flags, Hold, LADDER_MAX, Lapse, Line, NAME_MAX, Name,

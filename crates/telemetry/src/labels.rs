@@ -145,7 +145,7 @@ labels! {
     Job "task" {
         Sweep "sweep", Drain "drain", Drift "drift", Openings "openings", Recovery "recovery", Vouchers "vouchers",
         Beat "beat",
-        Forgets "forgets", Reconcile "reconcile",
+        Forgets "forgets", Reconcile "reconcile", Days "days",
     }
     /// Why a shard was made whole.
     Lost "lost" { First "first", Tail "tail", All "all" }

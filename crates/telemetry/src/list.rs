@@ -178,6 +178,8 @@ metrics! {
     Counts journal_repeated() "Entries the store had already";
     Counts journal_unbooked() "Entries of calls the engine no longer knew; any increase wants a look";
     Counts journal_damaged() "Records whose body could not be read";
+    Counts journal_rows_gone() "Entries whose rows have gone with their day; about so many where the journal is in a database";
+    Gauges journal_kept_since_unix() "Entries that ended from then on can be read, in seconds since 1970; 0 while none has gone";
     Counts journal_store_errors(StoreTrouble) "Failed writes to the store";
     Counts jobs_runs(Job, Run) "Runs of background jobs";
 

@@ -207,3 +207,37 @@ async fn l16_a_round_looks_only_at_calls_from_before_its_bound() {
     assert_eq!(job.once_before(&[opening()], START).await.unwrap(), UNCHANGED);
     assert_eq!(job.once_before(&[opening()], START + 3_600 * SECOND).await.unwrap(), ADJUSTED);
 }
+
+/// A lifetime quota goes back beyond every number of days. What is left of its calls is no sum to go by.
+#[tokio::test]
+async fn l16_a_quota_whose_calls_have_gone_stays_as_it_was_opened() {
+    let world = World::new().await;
+    call(&world, 1, 5).await;
+    assert_eq!(run(&world).await, ADJUSTED);
+    let opened = world.balance(added()).await;
+    assert!(opened > 0);
+    world
+        .store
+        .change("DELETE FROM entry_row; UPDATE journal_kept SET since = 1772323201000000, place = 1000")
+        .await
+        .unwrap();
+    call(&world, 2, 5).await;
+    assert_eq!(run(&world).await, UNCHANGED);
+    assert_eq!(world.balance(added()).await, opened);
+}
+
+/// One that was not opened yet is opened with what is kept.
+#[tokio::test]
+async fn l16_a_quota_whose_calls_have_gone_is_opened_with_what_is_kept() {
+    let world = World::new().await;
+    call(&world, 1, 5).await;
+    world.drained().await;
+    world
+        .store
+        .change("DELETE FROM entry_row; UPDATE journal_kept SET since = 1772323201000000, place = 1000")
+        .await
+        .unwrap();
+    call(&world, 2, 7).await;
+    assert_eq!(run(&world).await, ADJUSTED);
+    assert_eq!(world.balance(added()).await, 17);
+}

@@ -387,7 +387,7 @@ async fn an_entry_that_is_refused_does_not_keep_a_shard_closed() {
     let last = world.ends(&one, 20);
     world.sql.append(&[last]).await.unwrap();
     world.server.back_to(before);
-    world.pass("CREATE TRIGGER no BEFORE INSERT ON entry BEGIN SELECT RAISE(ABORT, 'no'); END").await;
+    world.pass("CREATE TRIGGER no BEFORE INSERT ON entry_row BEGIN SELECT RAISE(ABORT, 'no'); END").await;
     opened(&world, &[&one]).await;
     assert_eq!((world.server.posted(), world.row().await.unwrap().cause), (127, EpochCause::All));
     assert_eq!(world.server.kept().stream.len(), 1);

@@ -9,7 +9,7 @@ use tollbook_admission::{
     Task, shard,
 };
 use tollbook_policy::Catalog;
-use tollbook_store::{Entry, Name, Usage, nano_text};
+use tollbook_store::{Day, Entry, Name, Usage, nano_text};
 use tollbook_wire::{Dialect, Surface, decode_request};
 
 use super::{Admin, Refusal, bad, prices};
@@ -234,9 +234,18 @@ fn decimal(measure: &str, ceiling: u64, posted: i64, held: i64) -> Value {
 async fn past(admin: &Admin, request_id: &str) -> Result<Value, Refusal> {
     let entries = admin.journal.by_request(request_id).await.map_err(|error| away(&error.to_string()))?;
     if entries.is_empty() {
+        let since = admin.journal.kept_since().await.map_err(|error| away(&error.to_string()))?;
+        let gone = if since == 0 {
+            String::new()
+        } else {
+            format!(
+                "; entries that ended before {} are no longer kept",
+                crate::report::day_text(Day::of(since))
+            )
+        };
         let message = format!(
             "the journal has nothing of `{request_id}`: a call that was refused at the door leaves no entry, an admitted \
-                 one has it a moment after its end"
+                 one has it a moment after its end{gone}"
         );
         return Err(Refusal::new(StatusCode::NOT_FOUND, "no_request", message));
     }

@@ -14,6 +14,8 @@ pub(super) use super::args_office::{
     Prices, Release,
 };
 pub(super) use super::args_reconcile::Reconcile;
+use tollbook_store::{KEEP_DAYS_MAX, KEEP_DAYS_MIN};
+
 use crate::config::values::Span;
 use crate::report::By;
 
@@ -285,6 +287,34 @@ pub struct Inspect {
 pub enum Journal {
     /// Write the calls as a trace, which `tollbook simulate` reads
     Export(JournalExport),
+    /// Show the days that have entries, and which of them go next; nothing is changed
+    Days(JournalDays),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+state is `kept`, `goes` (a gateway lets it go within minutes) or `waits` (it is old, and was written
+less than a week ago). Without a number of days to keep everything is kept. Each day is counted,
+which takes a moment where days are large.
+
+Examples:
+  tollbook journal days -c tollbook.yaml
+  tollbook journal days -c tollbook.yaml --keep-days 62
+
+Exit codes:
+  0  they are shown
+  1  it failed while running: no journal
+  2  the command line or the configuration is wrong")]
+pub struct JournalDays {
+    /// The configuration file, YAML or JSON; its `journal`, else its `data_dir`, says where the journal is
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// As if so many days were kept; `journal_keep_days` of the file if absent
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(i64::from(KEEP_DAYS_MIN)..=i64::from(KEEP_DAYS_MAX)))]
+    pub keep_days: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -14,14 +14,15 @@ use serde_json::{Value, json};
 use tollbook_ledger::Micros;
 use tollbook_ledger::units::SECOND;
 use tollbook_simulate::trace::{ARRIVAL_MAX_S, CALLS_MAX, KEYS_MAX, LLM_TOKENS_MAX, quoted};
-use tollbook_store::{Call, Calls, Name, Span};
+use tollbook_store::{Call, Calls, Day, DayRows, Due, Journal, JournalDays as _, Name, Span};
 use tollbook_store_sql::{Place, SqlStore};
 
-use super::args::{JournalExport, Moment};
+use super::args::{JournalDays, JournalExport, Moment};
 use super::output::{Whole, cannot_write};
 use super::{Console, Failure, environment};
 use crate::config;
-use crate::text::grouped;
+use crate::report::day_text;
+use crate::text::{aligned, grouped};
 
 const HEADER: &str = "arrival_s,input_tokens,output_tokens,key,tenant,model,ended_s,figures\n";
 /// Exports that end sooner show no progress.
@@ -51,6 +52,53 @@ pub(super) fn export(args: &JournalExport, console: &mut Console<'_>) -> Result<
     }
     console.err.write_all(export.told.text().as_bytes())?;
     Ok(())
+}
+
+/// The days that have entries, and which of them go.
+pub(super) fn days(args: &JournalDays, console: &mut Console<'_>) -> Result<(), Failure> {
+    let place = config::journal(&args.config, &environment)?;
+    let keep = match args.keep_days {
+        Some(days) => Some(days),
+        None => config::journal_keep_days(&args.config, &environment)?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (days, due, whole) = runtime.block_on(async {
+        let store = open(&place).await?;
+        let days = store.days().await.context("cannot read the journal")?;
+        let due = match keep {
+            Some(keep) => Some(store.due(keep).await.context("cannot read the journal")?),
+            None => None,
+        };
+        let whole = whole_since(&store).await?;
+        store.close().await;
+        Ok::<_, Failure>((days, due, whole))
+    })?;
+    let state = |rows: &DayRows| due.map_or("kept", |due| state(rows, due));
+    if args.json {
+        let day = |rows: &DayRows| json!({"day": day_text(rows.day), "entries": rows.entries, "state": state(rows)});
+        let whole = (whole > Day(0)).then(|| day_text(whole));
+        let days: Vec<Value> = days.iter().map(day).collect();
+        return super::json(console, &json!({"keep_days": keep, "whole_since": whole, "days": days}));
+    }
+    let mut lines = vec![["day", "entries", "state"].map(str::to_owned).to_vec()];
+    lines.extend(
+        days.iter()
+            .map(|rows| vec![day_text(rows.day), grouped(rows.entries.into()), state(rows).to_owned()]),
+    );
+    console.out.write_all(aligned(&lines, 1).as_bytes())?;
+    if whole > Day(0) {
+        writeln!(console.err, "{}", no_longer_whole(whole))?;
+    }
+    Ok(())
+}
+
+/// What becomes of a day's rows. On a server a day that stands together with later ones goes with the last of them.
+fn state(rows: &DayRows, due: Due) -> &'static str {
+    match (rows.day < due.from, rows.newest <= due.settled) {
+        (false, _) => "kept",
+        (true, true) => "goes",
+        (true, false) => "waits",
+    }
 }
 
 /// The times of admission that are asked for.
@@ -86,6 +134,16 @@ pub(super) async fn open(place: &Place) -> Result<SqlStore, Failure> {
     Ok(store.with_context(|| format!("cannot open the journal {place}"))?)
 }
 
+/// The first day whose calls are all there.
+pub(super) async fn whole_since(store: &SqlStore) -> Result<Day, Failure> {
+    let since = Journal::kept_since(store).await.context("cannot read the journal")?;
+    Ok(Day::whole_since(since))
+}
+
+pub(super) fn no_longer_whole(from: Day) -> String {
+    format!("calls of days before {} are no longer all in the journal (`journal_keep_days`)", day_text(from))
+}
+
 /// What is asked for, and what was found so far.
 struct Export {
     admitted: Span,
@@ -117,6 +175,14 @@ impl Export {
 
     async fn write(&mut self, store: &SqlStore, out: &mut dyn Write) -> Result<(), Failure> {
         const CANNOT: &str = "cannot read the journal";
+        let whole = whole_since(store).await?;
+        if self.admitted.from < whole.begins() {
+            if self.admitted.from > 0 {
+                return Err(Failure::Run(anyhow!("tollbook journal export: {}", no_longer_whole(whole))));
+            }
+            self.admitted.from = whole.begins();
+            self.told.whole = Some(whole);
+        }
         let mut calls = Calls::open(store, self.tenant.clone(), self.admitted).await.context(CANNOT)?;
         while let Some(call) = calls.next().await.context(CANNOT)? {
             if self.model.as_ref().is_some_and(|model| **model != *call.model_used) {
@@ -143,6 +209,8 @@ struct Told {
     keys: BTreeSet<Name>,
     figures: BTreeMap<&'static str, usize>,
     left_out: LeftOut,
+    /// Days before it are left out.
+    whole: Option<Day>,
 }
 
 #[derive(Default)]
@@ -203,6 +271,7 @@ impl Told {
         );
         let left_out = self.left_out.text().map(|left_out| format!("{left_out}\n"));
         text.extend(left_out);
+        text.extend(self.whole.map(|whole| format!("{}\n", no_longer_whole(whole))));
         text.extend(self.too_much().map(|too_much| format!("{too_much}\n")));
         text
     }
@@ -236,6 +305,7 @@ impl Told {
                 "unbooked": left_out.unbooked,
                 "untellable": left_out.untellable,
             },
+            "whole_since": self.whole.map(day_text),
             "warning": self.too_much(),
         })
     }

@@ -139,6 +139,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Release(args) => release::run(&args, console),
         Command::Changes(args) => objects::changes(&args, console),
         Command::Journal { command: Journal::Export(args) } => journal::export(&args, console),
+        Command::Journal { command: Journal::Days(args) } => journal::days(&args, console),
         Command::Reconcile(args) => reconcile::run(&args, console),
         Command::Report(args) => report::run(&args, console),
         Command::Import { command: Import::LitellmPrices(args) } => import::prices(&args, console),

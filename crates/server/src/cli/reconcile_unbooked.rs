@@ -69,6 +69,9 @@ async fn read(
         for entry in page.entries.iter().filter(|entry| entry.is_unbooked()) {
             let Some(named) = Named::of(entry) else { continue };
             if seen.insert(entry.key()) {
+                if !journal.is_whole(entry.reservation).await? {
+                    continue;
+                }
                 let entries = journal.by_reservation(entry.reservation).await?;
                 all.extend(missing(&entries, entry.attempt, entry.body.side).map(|found| (named, found)));
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::{Map, Value, json};
 use tollbook_simulate::trace::quoted;
 use tollbook_store::{Day, DayRange, Name};
@@ -19,11 +19,21 @@ use crate::text::{aligned, exact, grouped, money};
 const SHOWN: [&str; 3] = ["input", "cached", "output"];
 
 pub(super) fn run(args: &Report, console: &mut Console<'_>) -> Result<(), Failure> {
-    let query = query(args)?;
+    let mut query = query(args)?;
     let place = config::journal(&args.config, &environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rows = runtime.block_on(async {
         let store = journal::open(&place).await?;
+        let whole = journal::whole_since(&store).await?;
+        if query.reads_entries() && query.days.from < whole {
+            let told = journal::no_longer_whole(whole);
+            if args.from.is_some() {
+                let help = "the columns day, tenant, model and pool tell all days";
+                return Err(Failure::Run(anyhow!("tollbook report: {told}; {help}")));
+            }
+            writeln!(console.err, "{told}")?;
+            query.days = DayRange { from: whole, to: query.days.to.max(whole) };
+        }
         let found = rows(&store, &query).await.context("cannot read the journal");
         store.close().await;
         found.map_err(Failure::from)

@@ -33,7 +33,7 @@ pub use objects::{
 };
 pub use problem::{LoadError, PROBLEMS_MAX, Place, Problem, Report};
 pub use reconcile::Reconcile;
-pub use setup::{Admin, Setup, api_key_hash, journal, load, load_text, load_whole};
+pub use setup::{Admin, Setup, api_key_hash, journal, journal_keep_days, load, load_text, load_whole};
 
 pub use tokenizers::Look;
 pub use traces::Traces;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tollbook_admission::{ApiKeyHash, Settings, Snapshot, TokenizerFile};
 use tollbook_gateway as gateway;
 use tollbook_pricing::PriceBook;
+use tollbook_store::{KEEP_DAYS_MAX, KEEP_DAYS_MIN};
 use tollbook_store_sql::Place;
 
 use super::engine::{Book, book, gateways};
@@ -36,6 +37,8 @@ pub struct Setup {
     pub data_dir: PathBuf,
     /// Where the journal is.
     pub journal: Place,
+    /// How many days its entries are kept; `None`: for ever.
+    pub journal_keep_days: Option<u32>,
     /// Where the book is kept.
     pub book: Book,
     pub log: Log,
@@ -131,6 +134,7 @@ pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) 
     let book = book(&mut mistakes, &file, folder);
     let (named, password) = (file.journal.as_deref(), file.journal_password_file.as_deref());
     let journal = place(&mut mistakes, folder, &file.data_dir, named, password);
+    keep_days(&mut mistakes, file.journal_keep_days);
     let api_key_hash =
         hash_of(&mut mistakes, file.key_pepper.as_ref(), file.key_pepper_file.as_deref(), folder);
     let prices = models::prices(&mut mistakes, &file);
@@ -147,6 +151,7 @@ pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) 
                 admin,
                 data_dir: folder.join(&file.data_dir),
                 journal,
+                journal_keep_days: file.journal_keep_days,
                 book,
                 log: file.log.clone(),
                 traces,
@@ -211,6 +216,40 @@ pub fn journal(path: &Path, lookup: Lookup<'_>) -> Result<Place, LoadError> {
     let (named, password) = (kept.journal.as_deref(), kept.journal_password_file.as_deref());
     let journal = place(&mut mistakes, folder, &kept.data_dir, named, password);
     if mistakes.0.is_empty() { Ok(journal) } else { Err(LoadError::Invalid(source.report(mistakes.0))) }
+}
+
+fn keep_days(mistakes: &mut Mistakes, given: Option<u32>) {
+    let path = "journal_keep_days";
+    match given {
+        Some(days) if days < KEEP_DAYS_MIN => {
+            let what = format!(
+                "must be at least {KEEP_DAYS_MIN}: a quota that is added during a month is opened from that month's calls"
+            );
+            mistakes.add(path, what);
+        }
+        Some(days) if days > KEEP_DAYS_MAX => {
+            let help = "leave it out to keep the journal for ever";
+            mistakes.add_with_help(path, format!("must be at most {KEEP_DAYS_MAX}"), help);
+        }
+        _ => {}
+    }
+}
+
+/// How many days a file keeps the journal; nothing else of it is looked at.
+pub fn journal_keep_days(path: &Path, lookup: Lookup<'_>) -> Result<Option<u32>, LoadError> {
+    #[derive(Deserialize)]
+    struct KeptFor {
+        #[serde(default)]
+        journal_keep_days: Option<u32>,
+    }
+    let (kept, source): (KeptFor, _) = read_fields(path, &["journal_keep_days"], lookup)?;
+    let mut mistakes = Mistakes::default();
+    keep_days(&mut mistakes, kept.journal_keep_days);
+    if mistakes.0.is_empty() {
+        Ok(kept.journal_keep_days)
+    } else {
+        Err(LoadError::Invalid(source.report(mistakes.0)))
+    }
 }
 
 /// Where the journal is, given what a file says of it.

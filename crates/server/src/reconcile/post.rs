@@ -222,8 +222,8 @@ async fn round(books: &Books<'_>, key: &Key) -> Result<u128, Refusal> {
     });
     for round in 0..ROUNDS_MAX {
         let id = first.wrapping_add(round);
-        let entries = books.journal.by_reservation(ReservationId(id)).await.map_err(|error| told(&error))?;
-        if entries.is_empty() {
+        // Also one that can no longer be read is over.
+        if !books.journal.was_written(ReservationId(id)).await.map_err(|error| told(&error))? {
             return Ok(id);
         }
     }
@@ -269,6 +269,11 @@ fn difference(change: &Change) -> Value {
 /// Posts what an unbooked attempt is missing, once (L8).
 async fn attempt(books: &Books<'_>, reservation: ReservationId, named: &Named) -> Result<Value, Refusal> {
     let entries = books.journal.by_reservation(reservation).await.map_err(|error| told(&error))?;
+    if !books.journal.is_whole(reservation).await.map_err(|error| told(&error))? {
+        let message =
+            format!("entries of {} have gone from the journal (`journal_keep_days`)", named.reservation);
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", message));
+    }
     let side = named.side.side();
     let Some(found) = missing(&entries, named.attempt, side) else {
         let message = format!("there is no unbooked attempt {} of {}", named.attempt, named.reservation);

@@ -123,8 +123,7 @@ impl Books<'_> {
                 hasher.update(&number.to_le_bytes());
             }
         });
-        let known = self.journal.by_reservation(ReservationId(id)).await.map_err(|error| told(&error))?;
-        if !known.is_empty() {
+        if self.journal.was_written(ReservationId(id)).await.map_err(|error| told(&error))? {
             return Ok(());
         }
         // The usage is in the change's own entry.

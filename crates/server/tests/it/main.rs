@@ -10,6 +10,7 @@
 mod cases;
 mod config;
 mod counting;
+mod days;
 mod demo;
 mod domain;
 mod fleet;

@@ -1,1 +1,1 @@
-SELECT * FROM entry WHERE request_id = ?1 ORDER BY place LIMIT ?2
+SELECT * FROM entry_row WHERE request_id = ?1 ORDER BY place LIMIT ?2

@@ -1,1 +1,1 @@
-SELECT COALESCE(MAX(place), 0) AS place FROM entry
+SELECT place FROM turn WHERE number = 1

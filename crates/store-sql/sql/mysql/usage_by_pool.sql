@@ -17,7 +17,8 @@ WHERE admitted_at >= ?1 AND admitted_at < ?2 AND side = 1 AND (LENGTH(?3) = 0 OR
     AND (LENGTH(?8) = 0 OR end_user = ?8) AND (LENGTH(?9) = 0 OR model_used = ?9)
     AND NOT EXISTS (
         -- A leg is written as `[subject,account,…`.
-        SELECT 1 FROM entry
-        WHERE entry.reservation = UNHEX(used.reservation) AND entry.side = used.side
-            AND LOCATE(CONCAT('[', ?10, ',', ?11, ','), entry.posted) > 0
+        SELECT 1 FROM entry_key
+        STRAIGHT_JOIN entry_row ON entry_row.place = entry_key.place AND entry_row.ended_at = entry_key.ended_at
+        WHERE entry_key.reservation = UNHEX(used.reservation) AND entry_key.side = used.side
+            AND LOCATE(CONCAT('[', ?10, ',', ?11, ','), entry_row.posted) > 0
     )

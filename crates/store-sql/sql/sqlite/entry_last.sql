@@ -1,1 +1,1 @@
-SELECT coalesce(max(place), 0) FROM entry
+SELECT max(coalesce((SELECT max(place) FROM entry_row), 0), place) AS place FROM journal_kept

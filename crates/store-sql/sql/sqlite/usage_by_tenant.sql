@@ -13,7 +13,7 @@ WHERE admitted_at >= ?1 AND admitted_at < ?2 AND side = 0 AND tenant = ?3 AND (?
     AND (?5 = '' OR project = ?5) AND (?6 = '' OR key_id = ?6) AND (?7 = '' OR service = ?7)
     AND (?8 = '' OR end_user = ?8) AND (?9 = '' OR model_used = ?9)
     AND NOT EXISTS (
-        SELECT 1 FROM entry, json_each(entry.posted) AS leg
-        WHERE entry.reservation = unhex(call.reservation) AND entry.side = call.side
+        SELECT 1 FROM entry_key CROSS JOIN entry_row ON entry_row.place = entry_key.place, json_each(entry_row.posted) AS leg
+        WHERE entry_key.reservation = unhex(call.reservation) AND entry_key.side = call.side
             AND leg.value ->> 0 = ?10 AND leg.value ->> 1 = ?11
     )

@@ -38,7 +38,7 @@ SELECT
     coalesce(body ->> 'n', 0) AS attempts,
     coalesce(body ->> 'g', 0) AS flags,
     posted
-FROM entry;
+FROM entry_row;
 
 CREATE TABLE change (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -53,7 +53,19 @@ CREATE TABLE change (
     after TEXT
 ) STRICT;
 
-CREATE TABLE entry (
+CREATE TABLE entry_key (
+    reservation BLOB NOT NULL CHECK (length(reservation) = 16),
+    side INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    unbooked INTEGER NOT NULL CHECK (unbooked IN (0, 1)),
+    -- Where the row is, or was.
+    place INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL,
+    PRIMARY KEY (reservation, side, attempt, seq, unbooked)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE entry_row (
     place INTEGER PRIMARY KEY,
     reservation BLOB NOT NULL CHECK (length(reservation) = 16),
     side INTEGER NOT NULL,
@@ -70,8 +82,7 @@ CREATE TABLE entry (
     -- JSON: [[subject, account, period, amount], ...]
     posted TEXT NOT NULL,
     -- JSON, as the store port encodes it; the view `journal` gives its members names.
-    body TEXT NOT NULL,
-    UNIQUE (reservation, side, attempt, seq, unbooked)
+    body TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE fleet (
@@ -89,6 +100,17 @@ CREATE TABLE job_lease (
     holder INTEGER NOT NULL,
     until INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE journal_day (
+    day INTEGER PRIMARY KEY,
+    place INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE journal_kept (
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    since INTEGER NOT NULL,
+    place INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE "limit_history" (
     tenant TEXT NOT NULL,
@@ -196,13 +218,13 @@ CREATE TABLE total (
 
 CREATE INDEX change_by_tenant ON change (tenant, number);
 
-CREATE INDEX entry_by_end ON entry (ended_at);
+CREATE INDEX entry_by_end ON entry_row (ended_at);
 
-CREATE INDEX entry_by_pool ON entry (pool, admitted_at) WHERE side = 1;
+CREATE INDEX entry_by_pool ON entry_row (pool, admitted_at) WHERE side = 1;
 
-CREATE INDEX entry_by_request ON entry (request_id);
+CREATE INDEX entry_by_request ON entry_row (request_id);
 
-CREATE INDEX entry_by_tenant ON entry (tenant, admitted_at) WHERE side = 0;
+CREATE INDEX entry_by_tenant ON entry_row (tenant, admitted_at) WHERE side = 0;
 
 CREATE INDEX object_mark_by_object ON object_mark (kind, tenant, project, id);
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
-use tempfile::TempDir;
 use tollbook_store::{
     Entry, EntryBody, EpochCause, Fleet, Journal, Name, Origin, Restored, Restorer, ShardEpoch, Side, Stage,
     shard_of,
@@ -32,14 +31,6 @@ both!(
 const SHARD: u8 = 7;
 const A: u64 = u64::MAX;
 const B: u64 = 2;
-
-/// The clock is the database's: instead of waiting, what it has written is made older.
-async fn change(dir: &TempDir, statement: &'static str) {
-    let options = SqliteConnectOptions::new().filename(dir.path().join("store.db"));
-    let mut raw = options.connect().await.unwrap();
-    sqlx::raw_sql(statement).execute(&mut raw).await.unwrap();
-    raw.close().await.unwrap();
-}
 
 fn of(tenant: &str, id: u128, period: u64, amount: i64) -> Entry {
     let entry = call(id);
@@ -256,29 +247,19 @@ async fn a_file_of_the_second_layout_learns_its_shards_as_it_is_posted_to() {
 /// Calls of an earlier version count: an empty store is not taken for one that was never used.
 #[tokio::test]
 async fn a_file_of_the_second_layout_finds_its_shards_from_its_entries() {
-    let (dir, store) = store().await;
     let (ours, other) = ("acme", "globex");
     let batch: Vec<Entry> = (0..5_000_u128)
         .map(|id| Entry { ended_at: call(id).ended_at + u64::try_from(id).unwrap(), ..of(ours, id, 100, 1) })
         .collect();
-    for some in batch.chunks(tollbook_store::BATCH_MAX) {
-        store.append(some).await.unwrap();
-    }
     let pool = call(9_001);
     let body = EntryBody { side: Side::Pool, pool: Name::from(other), ..pool.body };
     let pool = Entry { posted: vec![leg(5, 6, 200, 8)], body, ..pool };
     let unbooked = Entry { origin: Origin::Unbooked, ended_at: u64::MAX >> 1, ..of(other, 9_002, 100, 7) };
-    store.append(&[pool.clone(), unbooked]).await.unwrap();
-    store.close().await;
-    change(
-        &dir,
-        "DROP INDEX posted_by_shard; ALTER TABLE posted DROP COLUMN shard; DROP TABLE shard_end; DROP TABLE gateway;
-         DROP TABLE shard_epoch; DROP TABLE shard_lease; DROP TABLE restorer; DROP TABLE fleet;
-         DROP TABLE object; DROP TABLE change; DROP TABLE object_mark; DROP TABLE price_book; DROP TABLE job_lease; \
-         PRAGMA user_version = 2",
-    )
-    .await;
-    let store = SqlStore::open(&dir.path().join("store.db")).await.unwrap();
+    let world = World::file();
+    let mut raw = world.other().await;
+    crate::layouts::make(&mut raw, 2, &[batch, vec![pool.clone(), unbooked]].concat()).await;
+    raw.close().await;
+    let store = world.open().await;
     let shard = shard_of(ours);
     assert_eq!(store.newest_end(shard).await.unwrap(), Some(call(0).ended_at + 4_999));
     assert_eq!(store.newest_end(shard_of(other)).await.unwrap(), Some(pool.ended_at));

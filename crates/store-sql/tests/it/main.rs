@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at once")]
 
 mod calls;
+mod days;
 mod desk;
 mod file;
 mod fleet;
 mod history;
 mod journal;
+mod layouts;
 mod make;
 mod marks;
 mod objects;

@@ -1,11 +1,16 @@
 //! A database of an earlier layout, with something in it, is brought up to date: its schema is a fresh one's, and what was in
 //! it is found the new way.
 
-use tollbook_store::{LimitHistory, ObjectKind, ObjectName, ObjectStore};
+use tollbook_ledger::{AccountId, ReservationId, SubjectId};
+use tollbook_store::{Fleet, Journal, LimitHistory, ObjectKind, ObjectName, ObjectStore, shard_of};
 
-use crate::make::{Other, World, both};
+use crate::layouts::{DAYS, database, make, opened};
+use crate::make::{Other, World, both, call};
 
-both!(a_store_of_the_fourth_layout_is_brought_up_to_date);
+both!(
+    a_store_of_the_fourth_layout_is_brought_up_to_date,
+    entries_of_every_earlier_layout_are_brought_up_to_date
+);
 
 /// What the fourth layout has of operators: keys of two tenants, one of them rotated, one whose hash is in large letters, one
 /// that cannot be read; a plan; limits.
@@ -86,13 +91,54 @@ async fn a_store_of_the_fourth_layout_is_brought_up_to_date(world: World) {
         World::Server(_) => World::server(),
     };
     fresh.open().await.close().await;
-    let (upgraded, made) = (schema(&world).await, schema(&fresh).await);
+    let (upgraded, made) = (schema(&mut world.other().await).await, schema(&mut fresh.other().await).await);
     assert!(made.len() > 10 && upgraded == made, "{upgraded:#?} is not that of a fresh store: {made:#?}");
 }
 
+/// The first layout alone included. What an earlier version would write fails, and so stays where it waits.
+async fn entries_of_every_earlier_layout_are_brought_up_to_date(world: World) {
+    let entries: Vec<_> = (1..=40).map(call).collect();
+    let (_fresh, mut fresh) = match &world {
+        World::File(_) => {
+            let fresh = World::file();
+            fresh.open().await.close().await;
+            let other = fresh.other().await;
+            (Some(fresh), other)
+        }
+        World::Server(_) => {
+            let (place, other) = database(&world, "fresh").await;
+            opened(&place).await.close().await;
+            (None, other)
+        }
+    };
+    let fresh = schema(&mut fresh).await;
+    for layout in 1..DAYS {
+        let own = matches!(world, World::File(_)).then(World::file);
+        let (place, mut other) = database(own.as_ref().unwrap_or(&world), &format!("layout_{layout}")).await;
+        make(&mut other, layout, &entries).await;
+        let store = opened(&place).await;
+        assert_eq!(store.append(&entries).await.unwrap().repeated, 40, "{layout}");
+        assert_eq!(store.append(&[call(41)]).await.unwrap().inserted, 1, "{layout}");
+        assert_eq!(store.by_reservation(ReservationId(7)).await.as_deref(), Ok(&entries[6..7]), "{layout}");
+        let account = AccountId { subject: SubjectId(1), name: 1 };
+        assert_eq!(store.posted_sum(account, 100).await, Ok(41 * 15), "{layout}");
+        assert!(store.newest_end(shard_of("acme")).await.unwrap().is_some(), "{layout}");
+        store.close().await;
+        assert_eq!(schema(&mut other).await, fresh, "{layout}");
+        let old = "INSERT INTO entry (reservation) VALUES ('x')";
+        let refused = match &mut other {
+            Other::File(connection) => sqlx::raw_sql(old).execute(connection).await.err(),
+            Other::Server(connection) => sqlx::raw_sql(old).execute(connection).await.err(),
+        };
+        let refused = refused.unwrap().to_string();
+        assert!(refused.contains("no such table") || refused.contains("doesn't exist"), "{refused}");
+        other.close().await;
+    }
+}
+
 /// Everything that a database is made of.
-async fn schema(world: &World) -> Vec<String> {
-    match &mut world.other().await {
+async fn schema(other: &mut Other) -> Vec<String> {
+    match other {
         Other::File(connection) => sqlx::query_scalar(
             "SELECT type || ' ' || name || ' ' || sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name",
         )

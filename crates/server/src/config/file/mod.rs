@@ -60,6 +60,9 @@ pub struct File {
     /// File that holds the password of `journal`, if that is a URL without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal_password_file: Option<PathBuf>,
+    /// How many days the journal's entries are kept; for ever if it is absent. Daily totals, and what quotas counted, stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal_keep_days: Option<u32>,
     /// Where the book is kept.
     #[serde(default)]
     pub engine: Engine,

@@ -1,0 +1,1 @@
+SELECT since FROM journal_kept

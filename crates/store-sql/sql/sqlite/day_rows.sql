@@ -1,0 +1,1 @@
+SELECT count(*) AS entries, coalesce(max(place), 0) AS newest FROM entry_row WHERE ended_at >= ?1 AND ended_at < ?2

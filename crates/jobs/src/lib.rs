@@ -1,5 +1,6 @@
 //! Background jobs: expire what is due, drain the journal, check held against its holds, open new quotas,
-//! make a lost book whole again, tell the fleet's cache what to forget, let old days of the journal go.
+//! make a lost book whole again, tell the fleet's cache what to forget, let old days of the journal go; and which thresholds a
+//! quota has crossed.
 //!
 //! Invariants: every job is idempotent and without input; a job that dies half-way and one that runs twice leave the
 //! same books. `once` does what there is to do and returns; `run` repeats it until told to stop.
@@ -7,6 +8,7 @@
 //! goes on where it was. Nothing is lost: the engine keeps an entry until the store has it.
 //! Knows no HTTP, no adapter, no configuration.
 
+mod alerts;
 mod days;
 mod drain;
 mod drift;
@@ -17,6 +19,7 @@ mod record;
 mod recovery;
 mod sweep;
 
+pub use alerts::{Amounts, BACK, Known, Step, Threshold, step};
 pub use days::{DAYS_EVERY, Days};
 pub use drain::{DRAIN_EVERY, Drain, Drained};
 pub use drift::{DRIFT_EVERY, Drift, DriftFound};

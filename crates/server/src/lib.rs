@@ -3,6 +3,7 @@
 pub mod accounts;
 mod adjust;
 pub mod admin;
+mod alerts;
 mod book;
 pub mod cli;
 pub mod config;

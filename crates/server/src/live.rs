@@ -21,7 +21,7 @@ use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
 use crate::config::file::Log;
-use crate::config::{Reconcile, Setup, Traces};
+use crate::config::{Alerts, Reconcile, Setup, Traces};
 use crate::history;
 use crate::office::{Done, Ground, Next, Office, OfficeError, Order, State};
 use crate::prices;
@@ -229,6 +229,7 @@ pub struct Pinned {
     drains_max: usize,
     traces: Option<Traces>,
     reconcile: Option<Reconcile>,
+    alerts: Option<Alerts>,
 }
 
 impl Pinned {
@@ -247,6 +248,7 @@ impl Pinned {
             drains_max: setup.gateway.bounds.drains_max,
             traces: setup.traces.clone(),
             reconcile: setup.reconcile.clone(),
+            alerts: setup.alerts.clone(),
         }
     }
 
@@ -274,7 +276,10 @@ impl Pinned {
         if self.reconcile != file.reconcile {
             waiting.push("reconcile stays as it was at the start".to_owned());
         }
-        // Not shown: secrets are among it.
+        // Not shown: secrets are among it, and among the next.
+        if self.alerts != file.alerts {
+            waiting.push("alerts stays as it was at the start".to_owned());
+        }
         if self.traces != file.traces {
             waiting.push("traces stays as it was at the start".to_owned());
         }

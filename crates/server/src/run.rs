@@ -25,8 +25,9 @@ use tollbook_store_sql::{Place, SqlStore};
 use tollbook_telemetry::Metrics;
 
 use crate::admin::Admin;
+use crate::alerts::{Deliver, Watch};
 use crate::book::OpenBook;
-use crate::config::{Base, Book, Setup};
+use crate::config::{Alerts, Base, Book, Setup};
 use crate::live::{Live, Pinned};
 use crate::office::{Ground, Means, Next, Office, Reader};
 use crate::reconcile::daily::Daily;
@@ -84,6 +85,7 @@ struct Tasks {
     observer: JoinHandle<()>,
     traces: Option<JoinHandle<()>>,
     daily: Option<JoinHandle<()>>,
+    alerts: Option<JoinHandle<()>>,
 }
 
 impl Stops {
@@ -231,6 +233,8 @@ impl Running {
             Daily::new(settings, journal, leases, Arc::clone(&metrics))
         });
         let daily = daily.transpose()?;
+        let alerts =
+            setup.alerts.map(|settings| alerts(settings, &live, stop.jobs.subscribe())).transpose()?;
         let tasks = Tasks {
             gateway: tokio::spawn(gateway.serve(listener, stop.gateway.subscribe())),
             admin: admin
@@ -245,6 +249,7 @@ impl Running {
             observer: tokio::spawn(book.clone().watch(Arc::clone(&metrics), stop.jobs.subscribe())),
             traces,
             daily: daily.map(|daily| tokio::spawn(daily.run(stop.jobs.subscribe()))),
+            alerts,
         };
         Ok(Self { addresses, admission, metrics, live, book, store, stop, tasks })
     }
@@ -268,6 +273,9 @@ impl Running {
         if let Some(daily) = tasks.daily {
             ended("the daily comparison", daily.await);
         }
+        if let Some(alerts) = tasks.alerts {
+            ended("alerts", alerts.await);
+        }
         if let Some(office) = tasks.office {
             ended("following the operators", office.await);
         }
@@ -279,6 +287,18 @@ impl Running {
         store.close().await;
         book.close().await;
     }
+}
+
+/// Watches quotas, and delivers what is told of them.
+fn alerts(settings: Alerts, live: &Live, stop: watch::Receiver<bool>) -> anyhow::Result<JoinHandle<()>> {
+    let (store, metrics) = (Arc::new(live.store.clone()), Arc::clone(&live.metrics));
+    let deliver = Deliver::new(&settings.webhooks, store.clone(), store.clone(), Arc::clone(&metrics))?;
+    let admission = Arc::clone(&live.admission);
+    let tenants = live.office.as_ref().map(|office| Arc::clone(&office.tenants));
+    let watch = Watch { settings, admission, tenants, store, metrics };
+    Ok(tokio::spawn(async move {
+        tokio::join!(watch.run(stop.clone()), deliver.run(stop));
+    }))
 }
 
 /// What runs beside the calls.

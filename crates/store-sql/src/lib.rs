@@ -11,6 +11,7 @@
 //! transaction open. When a server is away, questions and writes say so within seconds; one that took a step of a write and
 //! fell silent is waited for half a minute.
 
+mod alerts;
 mod append;
 mod backfill;
 mod days;

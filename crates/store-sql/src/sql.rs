@@ -149,7 +149,17 @@ statements!(
     DAY_NEXT "day_next",
     DAY_ROWS "day_rows",
     ENTRY_KNOWN "entry_known",
-    ENTRY_GONE "entry_gone";
+    ENTRY_GONE "entry_gone",
+    ALERT_MARK_LIST "alert_mark_list",
+    ALERT_MARK_FIRST "alert_mark_first",
+    ALERT_MARK_AGAIN "alert_mark_again",
+    ALERT_MARK_REARM "alert_mark_rearm",
+    ALERT_MARK_FORGET "alert_mark_forget",
+    DELIVERY_INSERT "delivery_insert",
+    DELIVERY_DUE "delivery_due",
+    DELIVERY_TOLD "delivery_told",
+    DELIVERY_WAITING "delivery_waiting",
+    DELIVERY_FORGET "delivery_forget";
     sqlite:
     ENTRY_KEY_INSERT "entry_key_insert",
     ENTRY_OWNERS "entry_owners",
@@ -213,6 +223,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0005_marks.sql"),
     include_str!("../sql/sqlite/migrations/0006_prices_and_jobs.sql"),
     include_str!("../sql/sqlite/migrations/0007_days.sql"),
+    include_str!("../sql/sqlite/migrations/0008_alerts.sql"),
 ];
 
 /// The same for MySQL; one statement is one step.
@@ -224,6 +235,7 @@ pub(crate) const MYSQL_MIGRATIONS: &[&str] = &[
     include_str!("../sql/mysql/migrations/0005_marks.sql"),
     include_str!("../sql/mysql/migrations/0006_prices_and_jobs.sql"),
     include_str!("../sql/mysql/migrations/0007_days.sql"),
+    include_str!("../sql/mysql/migrations/0008_alerts.sql"),
 ];
 
 /// Layouts before this one know no shards.

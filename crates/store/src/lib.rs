@@ -1,5 +1,5 @@
 //! The port of the durable store: what calls were charged, how limits were defined over time, what operators define, what
-//! the gateways of one shared book tell each other, and what they keep of it nearer to them.
+//! the gateways of one shared book tell each other, what they keep of it nearer to them, and what is told to webhooks.
 //!
 //! Invariants: the journal is insert-only and unique by [`EntryKey`]; a repeat changes nothing; a mistake gets an entry
 //! that corrects it, and the sum of a call's entries is the call. Amounts are integers (L13).
@@ -7,6 +7,7 @@
 //! repeats them, which is harmless.
 //! Knows no driver and no SQL. JSON is known to `codec` and `encode` alone.
 
+mod alerts;
 mod cache;
 mod calls;
 mod code;
@@ -25,6 +26,7 @@ mod objects;
 use std::future::Future;
 use std::pin::Pin;
 
+pub use alerts::{ALERT_BODY_MAX, ALERT_ID_MAX, ALERTS_MAX, AlertMark, Alerts, Delivery, Told};
 pub use cache::{
     CACHE_ID_MAX, CACHED_FOR, CACHED_MAX, CACHED_REVISION_MAX, Cached, ConfigCache, FORGOTTEN_FOR, Gap, Look,
     is_cache_id, is_cacheable,

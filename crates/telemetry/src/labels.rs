@@ -145,8 +145,10 @@ labels! {
     Job "task" {
         Sweep "sweep", Drain "drain", Drift "drift", Openings "openings", Recovery "recovery", Vouchers "vouchers",
         Beat "beat",
-        Forgets "forgets", Reconcile "reconcile", Days "days",
+        Forgets "forgets", Reconcile "reconcile", Days "days", Alerts "alerts",
     }
+    /// What became of a try to deliver an event to a webhook.
+    Delivery "result" { Delivered "delivered", Failed "failed", GivenUp "given_up" }
     /// Why a shard was made whole.
     Lost "lost" { First "first", Tail "tail", All "all" }
     /// Why a span was never seen by a collector.

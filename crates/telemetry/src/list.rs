@@ -9,9 +9,9 @@ use prometheus_client::registry::Registry;
 
 use crate::kinds::{Bounds, Counts, Gauges, Ratios, Times};
 use crate::labels::{
-    Alarm, Anomaly, Away, ConnectionCut, Counted, Denial, Dialect, Ending, EngineTrouble, Figures, Form, Job,
-    LabelDoc, LabelSet, Loaded, Login, Lost, Measure, Part, Problem, Protocol, ReadFrom, Run, Side, SpanLoss,
-    Status, StoreTrouble, Surface, Turn, UpstreamTrouble, Verb,
+    Alarm, Anomaly, Away, ConnectionCut, Counted, Delivery, Denial, Dialect, Ending, EngineTrouble, Figures,
+    Form, Job, LabelDoc, LabelSet, Loaded, Login, Lost, Measure, Part, Problem, Protocol, ReadFrom, Run,
+    Side, SpanLoss, Status, StoreTrouble, Surface, Turn, UpstreamTrouble, Verb,
 };
 use crate::names::{ModelLabel, NameLabel, Names, PoolLabel};
 
@@ -188,6 +188,11 @@ metrics! {
     Gauges reconcile_compared() "Amounts compared by the last daily comparison";
     Gauges reconcile_differing() "Amounts of them that differed by more than the tolerance";
     Gauges reconcile_done_unix() "When the last daily comparison was done, in seconds since 1970; 0 in gateways that do not compare";
+
+    // alerts
+    Counts alerts_crossed() "Thresholds of quotas that this gateway was the first to see crossed";
+    Counts webhook_deliveries(Delivery) "Tries to deliver an event to a webhook";
+    Gauges webhook_waiting() "Events that wait to be delivered; 0 in gateways that do not deliver";
 
     // upstreams
     Counts upstream_requests(PoolLabel, Status) "Requests sent to a pool";

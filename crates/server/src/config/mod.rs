@@ -2,6 +2,7 @@
 //!
 //! Each step names all mistakes it can, with line and column, and hands on only what has none.
 
+mod alerts;
 mod catalog;
 mod clients;
 mod engine;
@@ -24,6 +25,7 @@ mod warnings;
 
 use std::path::Path;
 
+pub use alerts::{Alerts, WEBHOOKS_MAX, Webhook};
 pub use engine::Book;
 pub use environment::Lookup;
 pub use node::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX};

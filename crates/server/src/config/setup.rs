@@ -12,6 +12,7 @@ use tollbook_pricing::PriceBook;
 use tollbook_store::{KEEP_DAYS_MAX, KEEP_DAYS_MIN};
 use tollbook_store_sql::Place;
 
+use super::alerts::{Alerts, alerts};
 use super::engine::{Book, book, gateways};
 use super::environment::Lookup;
 use super::file::{File, Log, Origin, default_data_dir};
@@ -47,6 +48,8 @@ pub struct Setup {
     pub calls: Settings,
     /// `None`: off, no folder was named.
     pub reconcile: Option<Reconcile>,
+    /// `None`: off, no webhook was named.
+    pub alerts: Option<Alerts>,
     pub snapshot: Snapshot,
     /// Where the store defines who may ask: what its objects are checked against. The snapshot knows none of them yet.
     pub base: Option<Arc<Base>>,
@@ -131,6 +134,7 @@ pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) 
     let admin = admin(&mut mistakes, &file, folder, listen);
     let traces = traces(&mut mistakes, &file.traces);
     let reconcile = reconcile(&mut mistakes, folder, file.reconcile.as_ref());
+    let alerts = alerts(&mut mistakes, folder, file.alerts.as_ref());
     let book = book(&mut mistakes, &file, folder);
     let (named, password) = (file.journal.as_deref(), file.journal_password_file.as_deref());
     let journal = place(&mut mistakes, folder, &file.data_dir, named, password);
@@ -157,6 +161,7 @@ pub(super) fn check(file: File, source: &Source, folder: &Path, look: Look<'_>) 
                 traces,
                 calls,
                 reconcile,
+                alerts,
                 snapshot: Snapshot::new(1, catalog, prices, models, api_key_hash),
                 base,
                 warnings,
@@ -179,8 +184,10 @@ fn named_files(file: &File, folder: &Path) -> Vec<PathBuf> {
     let tls = file.upstreams.iter().map(|upstream| &upstream.tls);
     let tls = tls.flat_map(|tls| tls.ca_files.iter().chain(&tls.certificate_file).chain(&tls.key_file));
     let tls = tls.chain(redis.into_iter().flat_map(|redis| &redis.ca_files));
+    let webhooks = file.alerts.iter().flat_map(|alerts| &alerts.webhooks);
+    let webhooks = webhooks.filter_map(|webhook| webhook.secret_file.as_ref());
     let tokenizers = file.models.iter().filter_map(|model| model.tokenizer.as_ref());
-    let all = named.flatten().chain(proxy).chain(tls).chain(tokenizers);
+    let all = named.flatten().chain(proxy).chain(tls).chain(webhooks).chain(tokenizers);
     // Models may share one.
     let all: std::collections::BTreeSet<PathBuf> = all.map(|path| folder.join(path)).collect();
     all.into_iter().collect()

@@ -243,6 +243,14 @@ impl Tenants {
         all.iter().map(|entry| Arc::clone(&entry.snapshot)).collect()
     }
 
+    /// The snapshots of the tenants that called after that turn, and the turn it is now.
+    pub(crate) fn used_since(&self, turn: u64) -> (u64, Vec<Arc<Snapshot>>) {
+        let now = self.ticks.load(Ordering::Relaxed);
+        let kept = self.read();
+        let used = kept.by_tenant.values().filter(|entry| entry.used.load(Ordering::Relaxed) >= turn);
+        (now, used.map(|entry| Arc::clone(&entry.snapshot)).collect())
+    }
+
     #[cfg(test)]
     pub(super) fn opening(&self, tenant: &str) -> Option<Arc<Opening>> {
         self.read().by_tenant.get(tenant).and_then(|entry| entry.opening.clone())

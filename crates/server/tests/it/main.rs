@@ -7,6 +7,7 @@
     reason = "helpers of tests fail the test"
 )]
 
+mod alerts;
 mod cases;
 mod config;
 mod counting;

@@ -40,6 +40,17 @@ SELECT
     posted
 FROM entry_row;
 
+CREATE TABLE alert_mark (
+    tenant TEXT NOT NULL,
+    account TEXT NOT NULL,
+    period INTEGER NOT NULL,
+    threshold TEXT NOT NULL,
+    turn INTEGER NOT NULL,
+    crossed INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (account, period, threshold)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE change (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
@@ -216,6 +227,21 @@ CREATE TABLE total (
     PRIMARY KEY (day, side, tenant, pool, model)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE webhook_delivery (
+    webhook TEXT NOT NULL,
+    id TEXT NOT NULL,
+    body TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    PRIMARY KEY (webhook, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX alert_mark_by_tenant ON alert_mark (tenant);
+
+CREATE INDEX alert_mark_by_time ON alert_mark (until);
+
 CREATE INDEX change_by_tenant ON change (tenant, number);
 
 CREATE INDEX entry_by_end ON entry_row (ended_at);
@@ -231,3 +257,7 @@ CREATE INDEX object_mark_by_object ON object_mark (kind, tenant, project, id);
 CREATE INDEX posted_by_shard ON posted (shard, period);
 
 CREATE INDEX price_book_by_time ON price_book (first_at);
+
+CREATE INDEX webhook_delivery_by_time ON webhook_delivery (created_at);
+
+CREATE INDEX webhook_delivery_due ON webhook_delivery (state, webhook, due_at);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at once")]
 
+mod alerts;
 mod calls;
 mod days;
 mod desk;

@@ -3,6 +3,7 @@
 //! The comments here are the help of `tollbook schema` and of `docs/reference/configuration.md`.
 //! Unknown fields are mistakes everywhere. Absent and null are the same.
 
+mod alerts;
 mod calls;
 mod clients;
 mod limit;
@@ -17,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::{Decimal, Secret, Size, Span};
+pub use alerts::*;
 pub use calls::{Breaker, Calls};
 pub use clients::*;
 pub use limit::*;
@@ -84,6 +86,9 @@ pub struct File {
     /// Once a day, what providers counted is compared with the journal. Off without a folder.
     #[serde(default)]
     pub reconcile: Option<Reconcile>,
+    /// Tells webhooks when quotas cross thresholds. Off without webhooks.
+    #[serde(default)]
+    pub alerts: Option<Alerts>,
     /// Mixed into the hashes of keys, so that a stolen file gives no key away. Changing it makes every key invalid.
     #[serde(default)]
     pub key_pepper: Option<Secret>,

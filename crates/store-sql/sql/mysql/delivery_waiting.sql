@@ -1,0 +1,2 @@
+-- How many deliveries wait.
+SELECT COUNT(*) AS waiting FROM webhook_delivery WHERE state = 0

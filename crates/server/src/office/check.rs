@@ -1,8 +1,9 @@
 //! What a change has to be right with: the objects it names, the tenants they belong to, and where it changes what is
 //! everybody's, the tenants that make use of that.
 //!
-//! Everything is looked at as of one revision, that of the state: where the store has gone on, nothing is said (`None`), and
-//! the change is looked at anew.
+//! What a change names is looked at as of one revision, that of the state: where the store has gone on, nothing is said
+//! (`None`), and the change is looked at anew. Of those that make use of what is everybody's, who was found right stays so
+//! until the feed names them: a stream of others' changes does not begin a long look anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +21,15 @@ use crate::config::{Directory, Fault, Form};
 const ONE_BY_ONE_MAX: usize = 64;
 /// Faults told of one change.
 const FAULTS_MAX: usize = 100;
+
+/// What is known of those that make use of what a change changes, while it is tried again.
+#[derive(Default)]
+pub(super) struct Looked {
+    /// As of this revision everybody was found right, but for those below.
+    as_of: Option<u64>,
+    /// What was read of them is newer than what it was checked with, and does not fit that.
+    again: BTreeSet<String>,
+}
 
 /// What tenants are checked with.
 struct Common<'a> {
@@ -81,6 +91,7 @@ impl Office {
         state: &State,
         (before, next): (&Directory, &Directory),
         changed: &[Changed],
+        looked: &mut Looked,
     ) -> Result<Option<Vec<String>>, OfficeError> {
         let (common, tenants) = parted(next);
         let whole = state.whole_with(&common).map_err(OfficeError::Wrong)?;
@@ -98,7 +109,7 @@ impl Office {
             && [ObjectKind::Plan, ObjectKind::Upstream, ObjectKind::Model].map(changes).contains(&true)
         {
             let users = Users::of(state, &with, changed);
-            let Some(found) = self.check_users(state, &with, &users, &tenants).await? else {
+            let Some(found) = self.check_users(state, (&with, &users), &tenants, looked).await? else {
                 return Ok(None);
             };
             faults.extend(found);
@@ -129,40 +140,97 @@ impl Office {
         Ok(operators::check(common, &there))
     }
 
-    /// Checks the other tenants that make use of what is everybody's and changes.
+    /// Checks the other tenants that make use of what is everybody's and changes: all of them, or where that was done
+    /// before, those that were changed since.
     async fn check_users(
         &self,
         state: &State,
-        with: &Common<'_>,
-        users: &Users,
+        (with, users): (&Common<'_>, &Users),
         checked: &BTreeMap<String, Directory>,
+        looked: &mut Looked,
     ) -> Result<Option<Vec<Fault>>, OfficeError> {
-        let (mut faults, mut after) = (Vec::new(), None);
+        let mut faults = Vec::new();
         if users.is_nobody() {
             return Ok(Some(faults));
         }
+        let touched = match looked.as_of {
+            Some(as_of) => self.touched(as_of, state.revision).await?,
+            None => None,
+        };
+        let mut again = std::mem::take(&mut looked.again);
+        let mut all = touched.is_none().then(|| ObjectsQuery::of(ObjectKind::Tenant, OBJECTS_MAX));
+        again.extend(touched.into_iter().flatten());
         loop {
-            let query = ObjectsQuery { after, ..ObjectsQuery::of(ObjectKind::Tenant, OBJECTS_MAX) };
-            let page = self.store.objects_page(&query).await?;
-            if page.revision != state.revision {
-                return Ok(None);
+            if let Some(query) = &mut all {
+                // Whoever is made behind this page is named by the feed.
+                let tenants = directory(self.store.objects_page(query).await?.objects)?;
+                query.after = tenants.keys().next_back().cloned();
+                if query.after.is_none() {
+                    break;
+                }
+                let using = tenants.into_iter().filter(|(_, kept)| users.has(&kept.form));
+                again.extend(using.map(|(name, _)| name.tenant));
             }
-            let tenants = directory(page.objects)?;
-            for (name, kept) in &tenants {
-                if checked.contains_key(&name.tenant) || !users.has(&kept.form) {
+            for tenant in std::mem::take(&mut again) {
+                if checked.contains_key(&tenant) {
                     continue;
                 }
-                let Some(objects) = self.of(state, &name.tenant).await? else { return Ok(None) };
-                with.check(&objects, &mut faults);
+                let is_now = self.check_user(state.revision, (with, users), &tenant, &mut faults).await?;
+                if !is_now {
+                    looked.again.insert(tenant);
+                }
                 if faults.len() >= FAULTS_MAX {
                     return Ok(Some(faults));
                 }
             }
-            match tenants.into_keys().next_back() {
-                Some(last) => after = Some(last),
-                None => return Ok(Some(faults)),
+            if all.is_none() {
+                break;
             }
         }
+        looked.as_of = Some(state.revision);
+        let is_sure = looked.again.is_empty() || !faults.is_empty();
+        Ok(is_sure.then_some(faults))
+    }
+
+    /// Checks one tenant. What is wrong with it is said only if it is as of that revision: what is newer may be right with
+    /// what is newer; then the answer is no.
+    async fn check_user(
+        &self,
+        revision: u64,
+        (with, users): (&Common<'_>, &Users),
+        tenant: &str,
+        faults: &mut Vec<Fault>,
+    ) -> Result<bool, OfficeError> {
+        let found = self.store.tenant_objects(tenant).await?;
+        let objects = directory(found.objects)?;
+        let is_user = objects.get(&ObjectName::tenant(tenant)).is_some_and(|kept| users.has(&kept.form));
+        let mut wrong = Vec::new();
+        if is_user {
+            with.check(&objects, &mut wrong);
+        }
+        let is_now = wrong.is_empty() || found.revision == revision;
+        if is_now {
+            faults.append(&mut wrong);
+        }
+        Ok(is_now)
+    }
+
+    /// The tenants that were changed after one revision, up to another; none if what is everybody's was too.
+    async fn touched(&self, after: u64, upto: u64) -> Result<Option<BTreeSet<String>>, OfficeError> {
+        let (mut seen, mut tenants) = (after, BTreeSet::new());
+        while seen < upto {
+            let changes = self.store.changes_since(seen).await?;
+            let Some(last) = changes.last() else { break };
+            seen = last.number;
+            for change in changes {
+                if !COMMON.contains(&change.name.kind) {
+                    tenants.insert(change.name.tenant);
+                } else if change.name.kind != ObjectKind::Operator {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(tenants))
     }
 
     /// Whether all tenants of the store fit what they are to stand on.
@@ -171,7 +239,8 @@ impl Office {
         let with =
             Common { whole: Arc::clone(&state.whole), shared: Arc::new(shared), objects: &state.common };
         let everybody = Users { plans: BTreeSet::new(), all: true };
-        let found = self.check_users(state, &with, &everybody, &BTreeMap::new()).await?;
+        let found =
+            self.check_users(state, (&with, &everybody), &BTreeMap::new(), &mut Looked::default()).await?;
         // What was changed meanwhile was checked by whoever changed it, with their file; with this one it is when it is read.
         match found {
             Some(faults) if !faults.is_empty() => Err(super::unfit(&faults)),

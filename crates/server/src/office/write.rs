@@ -7,6 +7,7 @@ use tollbook_store::{
     Applied, DOCUMENT_MAX, EDITS_MAX, Edit, ObjectKind, ObjectName, StoreError, StoreErrorKind,
 };
 
+use super::check::Looked;
 use super::marks::{marks, taken};
 use super::{Office, OfficeError, State};
 use crate::config::{Directory, Fault, Kept, SEALED, form, id_member, place, unrounded};
@@ -74,6 +75,7 @@ pub struct Done {
 impl Office {
     /// Checks an order and writes it.
     pub(crate) async fn write(&self, state: &mut State, order: &Order) -> Result<Done, OfficeError> {
+        let mut looked = Looked::default();
         for _ in 0..TRIES {
             let behind = |error: anyhow::Error| match error.downcast() {
                 Ok(away) => OfficeError::Away(away),
@@ -85,7 +87,8 @@ impl Office {
             }
             let Some(objects) = self.concerned(state, order).await? else { continue };
             let (next, mut done) = planned(&objects, order)?;
-            let Some(warnings) = self.check(state, (&objects, &next), &done.changed).await? else { continue };
+            let checked = self.check(state, (&objects, &next), &done.changed, &mut looked).await?;
+            let Some(warnings) = checked else { continue };
             (done.revision, done.warnings) = (state.revision, warnings);
             if order.dry_run {
                 self.check_marks(&next, &done.changed).await?;
@@ -278,7 +281,9 @@ pub(super) fn fault(object: &str, field: &str, what: String) -> Fault {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use serde_json::json;
     use tollbook_store::{Answer, Change, ChangesQuery, Object, ObjectStore, Objects, ObjectsQuery};
@@ -296,6 +301,10 @@ mod tests {
     struct Failing {
         store: SqlStore,
         how: AtomicU8,
+        /// How many tenants were read.
+        reads: AtomicUsize,
+        /// What somebody else writes just before the next write.
+        meanwhile: Mutex<Vec<Edit>>,
     }
 
     fn error(applied: Applied) -> StoreError {
@@ -312,6 +321,7 @@ mod tests {
         }
 
         fn tenant_objects<'a>(&'a self, tenant: &'a str) -> Answer<'a, Objects> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
             self.store.tenant_objects(tenant)
         }
 
@@ -337,6 +347,10 @@ mod tests {
 
         fn write<'a>(&'a self, revision: u64, who: &'a str, edits: &'a [Edit]) -> Answer<'a, Option<u64>> {
             Box::pin(async move {
+                let meanwhile = std::mem::take(&mut *self.meanwhile.lock().unwrap());
+                if !meanwhile.is_empty() {
+                    self.store.write(revision, "elsewhere", &meanwhile).await.unwrap().unwrap();
+                }
                 let written = self.store.write(revision, who, edits).await;
                 match self.how.load(Ordering::Relaxed) {
                     LOST => return Err(error(Applied::Unknown)),
@@ -358,7 +372,12 @@ mod tests {
             models: [{ name: m, upstream: u, output: { default: 50 }, price: { input: 1, output: 2 } }]\n";
         let base = crate::config::load_text("t", text, folder, &|_| None).unwrap().base.unwrap();
         let store = SqlStore::open(&folder.join("store.sqlite")).await.unwrap();
-        let failing = Arc::new(Failing { store: store.clone(), how: AtomicU8::new(how) });
+        let failing = Arc::new(Failing {
+            store: store.clone(),
+            how: AtomicU8::new(how),
+            reads: AtomicUsize::default(),
+            meanwhile: Mutex::default(),
+        });
         let (history, journal) = (Arc::new(store.clone()), Arc::new(store.clone()));
         let reader = |objects| Reader {
             objects,
@@ -492,6 +511,90 @@ mod tests {
             assert!(told.len() == 1 && !told[0].to_string().contains("tenants/other"), "{told:?}");
             assert_eq!(store.objects().await.unwrap().revision, 1, "nothing of it stays");
         }
+        drop(state);
+        store.close().await;
+    }
+
+    fn put(name: ObjectName, document: &Value) -> Edit {
+        Edit { name, document: Some(document.to_string()), marks: Vec::new() }
+    }
+
+    /// Gives the plan one limit.
+    fn plans_limit() -> Order {
+        let limits = json!({"limits": [{"name": "r", "measure": "requests", "window": "60s", "ceiling": 9}]});
+        let wishes = vec![wish(ObjectName::common(ObjectKind::Plan, "gold"), &limits)];
+        Order { who: "ann".to_owned(), wishes, as_of: None, dry_run: false }
+    }
+
+    /// A plan, and so many tenants that have it.
+    async fn with_tenants(store: &SqlStore, tenants: usize) {
+        let mut edits = vec![put(ObjectName::common(ObjectKind::Plan, "gold"), &json!({}))];
+        let of_plan = json!({"plan": "gold"});
+        edits.extend((0..tenants).map(|at| put(ObjectName::tenant(&format!("t{at}")), &of_plan)));
+        store.write(0, "elsewhere", &edits).await.unwrap().unwrap();
+    }
+
+    /// Who was looked at is looked at again only where somebody changed it: a stream of others' changes, faster than all can
+    /// be looked at, keeps no plan from being changed.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_plan_is_changed_while_others_change_its_tenants() {
+        const TENANTS: usize = 2_000;
+        let folder = tempfile::tempdir().unwrap();
+        let (store, failing, office) = opened(folder.path(), WELL).await;
+        with_tenants(&store, TENANTS).await;
+        let other = SqlStore::open(&folder.path().join("store.sqlite")).await.unwrap();
+        let (is_over, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (over, count) = (Arc::clone(&is_over), Arc::clone(&made));
+        let others = tokio::spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(20));
+            while !over.load(Ordering::Relaxed) {
+                pace.tick().await;
+                let at = count.load(Ordering::Relaxed);
+                let name = ObjectName::tenant(&format!("t{}", at % TENANTS));
+                let edit = put(name, &json!({"plan": "gold", "disabled": true}));
+                let revision = other.objects_of(&[]).await.unwrap().revision;
+                if other.write(revision, "elsewhere", &[edit]).await.unwrap().is_some() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            other.close().await;
+        });
+        let done = office.write(&mut *office.lock().await, &plans_limit()).await;
+        is_over.store(true, Ordering::Relaxed);
+        others.await.unwrap();
+        assert_eq!(done.unwrap().changed.len(), 1);
+        let (reads, made) = (failing.reads.load(Ordering::Relaxed), made.load(Ordering::Relaxed));
+        println!("{reads} tenants were read, others made {made} changes meanwhile");
+        assert!(made > 1, "others made {made} changes");
+        assert!(reads < 2 * TENANTS, "{reads} tenants were read");
+        store.close().await;
+    }
+
+    /// What others changed since a tenant was looked at is looked at before anything is written.
+    #[tokio::test]
+    async fn what_is_changed_between_the_look_and_the_write_is_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, failing, office) = opened(folder.path(), WELL).await;
+        with_tenants(&store, 3).await;
+        // What the plan's limit is called for `t1`.
+        let taken = json!({"plan": "gold", "limits": [
+            {"name": "r of t1", "measure": "requests", "window": "1h", "ceiling": 9}]});
+        *failing.meanwhile.lock().unwrap() = vec![put(ObjectName::tenant("t1"), &taken)];
+        let mut state = office.lock().await;
+        let Err(OfficeError::Wrong(faults)) = office.write(&mut state, &plans_limit()).await else {
+            panic!("it does not fit")
+        };
+        assert!(faults[0].to_string().contains("r of t1"), "{faults:?}");
+        assert_eq!(failing.reads.load(Ordering::Relaxed), 4, "all three, and the one again");
+        // A plan that others change is another plan to look at everybody with.
+        let fits = put(ObjectName::tenant("t1"), &json!({"plan": "gold"}));
+        let plan = put(ObjectName::common(ObjectKind::Plan, "silver"), &json!({}));
+        let revision = store.objects_of(&[]).await.unwrap().revision;
+        store.write(revision, "elsewhere", &[fits]).await.unwrap().unwrap();
+        *failing.meanwhile.lock().unwrap() = vec![plan];
+        failing.reads.store(0, Ordering::Relaxed);
+        office.write(&mut state, &plans_limit()).await.unwrap();
+        assert_eq!(failing.reads.load(Ordering::Relaxed), 6, "all three twice");
         drop(state);
         store.close().await;
     }

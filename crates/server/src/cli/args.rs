@@ -293,9 +293,9 @@ pub enum Journal {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-state is `kept`, `goes` (a gateway lets it go within minutes) or `waits` (it is old, and was written
-less than a week ago). Without a number of days to keep everything is kept. Each day is counted,
-which takes a moment where days are large.
+state is `kept`, `goes` (a gateway lets it go within minutes) or `waits` (it is old, and was
+written less than a week ago). Without a number of days to keep everything is kept. Each day is
+counted, which takes a moment where days are large.
 
 Examples:
   tollbook journal days -c tollbook.yaml

@@ -191,6 +191,10 @@ impl Bindings {
         {
             return Err(Refused::BadSubject(format!("there is no service `{service}`, or it is off")));
         }
+        let disabled = |user| catalog.user(&key.tenant, user).is_some_and(|user| user.disabled);
+        if user.is_some_and(disabled) {
+            return Err(Refused::UserDisabled);
+        }
         let call = Call { key, service, user, model };
         let mut tenant = catalog.resolve(&call, now).map_err(|e| Refused::BadSubject(e.to_string()))?;
         if tenant.accounts.is_empty() {

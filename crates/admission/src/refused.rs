@@ -24,6 +24,8 @@ pub enum Refused {
     ModelForbidden(String),
     /// The service or user named cannot be one.
     BadSubject(String),
+    /// The end user that the call is for is disabled.
+    UserDisabled,
     /// A limit counts cost and the model has no price.
     Unpriced(String),
     /// A limit counts cost, and a hosted tool that the call offers has no fee.

@@ -166,6 +166,10 @@ impl Problem {
                 let text = format!("the model `{}` is not open to this API key", shown(&model));
                 Self::new(ErrorKind::Permission, StatusCode::FORBIDDEN, text).code("model_not_allowed")
             }
+            Refused::UserDisabled => {
+                let text = "the end user that the call names is disabled";
+                Self::new(ErrorKind::Permission, StatusCode::FORBIDDEN, text).code("user_disabled")
+            }
             Refused::BadSubject(text) => Self::invalid(text).code("invalid_subject"),
             Refused::Unpriced(model) => {
                 let text = format!(

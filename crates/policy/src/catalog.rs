@@ -25,6 +25,7 @@ pub struct Draft {
     pub projects: Vec<Project>,
     pub keys: Vec<Key>,
     pub services: Vec<Service>,
+    pub users: Vec<User>,
     pub pools: Vec<Pool>,
     pub models: Vec<Model>,
     pub limits: Vec<LimitDraft>,
@@ -75,6 +76,15 @@ pub struct Secret {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
     pub tenant: String,
+    pub id: String,
+    pub disabled: bool,
+}
+
+/// An end user of a tenant of whom something is configured; others may call too.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct User {
+    pub tenant: String,
+    /// As the client names it.
     pub id: String,
     pub disabled: bool,
 }
@@ -149,6 +159,7 @@ pub struct Catalog {
     pub(crate) tenants: BTreeMap<String, Tenant>,
     pub(crate) projects: BTreeMap<(String, String), Project>,
     pub(crate) services: BTreeMap<(String, String), Service>,
+    pub(crate) users: BTreeMap<(String, String), User>,
     pub(crate) pools: BTreeMap<String, Pool>,
     pub(crate) keys: Vec<Key>,
     pub(crate) key_by_secret: BTreeMap<[u8; 32], usize>,
@@ -251,6 +262,18 @@ impl Catalog {
 
     pub fn services(&self) -> impl Iterator<Item = &Service> {
         self.services.values()
+    }
+
+    /// An end user of a tenant, if something is configured of it.
+    pub fn user(&self, tenant: &str, id: &str) -> Option<&User> {
+        if self.users.is_empty() {
+            return None;
+        }
+        self.users.get(&(tenant.to_owned(), id.to_owned()))
+    }
+
+    pub fn users(&self) -> impl ExactSizeIterator<Item = &User> {
+        self.users.values()
     }
 
     pub fn pool(&self, id: &str) -> Option<&Pool> {

@@ -22,7 +22,9 @@ mod validate;
 
 pub use account::measure_word;
 pub use calendar::{Anchor, Calendar, CalendarId, DEFAULT_ZONE, PeriodCache, PeriodRule, PeriodTable};
-pub use catalog::{Catalog, Draft, Key, KeyRefusal, Model, Pool, Project, Rule, Secret, Service, Tenant};
+pub use catalog::{
+    Catalog, Draft, Key, KeyRefusal, Model, Pool, Project, Rule, Secret, Service, Tenant, User,
+};
 pub use definition::DefinitionError;
 pub use explain::BoundLine;
 pub use history::{HistoryRow, OpeningNeeded, diff};
@@ -35,6 +37,6 @@ pub use meter::{Meter, MeterPair, WEIGHT_MAX, WHOLE, counts_llm_tokens};
 pub use network::Network;
 pub use problem::{List, Place, Problem, ProblemKind, Warning, WarningKind};
 pub use resolve::{Binding, BoundAccount, Call, UserTooLong};
-pub use subject::{ID_MAX, MODEL_ID_MAX, Scope, Subject, USER_ID_MAX};
+pub use subject::{ID_MAX, MODEL_ID_MAX, Scope, Subject, USER_ID_MAX, USERS_MAX};
 pub use tollbook_ledger::{Hold, LimitId, Measure, OnExpiry, Weights};
 pub use validate::check_id;

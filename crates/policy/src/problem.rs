@@ -20,6 +20,7 @@ pub enum List {
     Projects,
     Keys,
     Services,
+    Users,
     Pools,
     Models,
     Limits,
@@ -32,6 +33,7 @@ impl List {
             Self::Projects => "projects",
             Self::Keys => "keys",
             Self::Services => "services",
+            Self::Users => "users",
             Self::Pools => "pools",
             Self::Models => "models",
             Self::Limits => "limits",
@@ -98,6 +100,8 @@ pub enum ProblemKind {
     HardFactorBelowOne,
     #[error("contradicts limits[{other}], which shares its account: {setting} differs")]
     Contradicts { other: usize, setting: &'static str },
+    #[error("is one user more than the {max} of whom a tenant can say something")]
+    TooManyUsers { max: usize },
     #[error("more than {max} limits share this account")]
     TooManyLimits { max: usize },
     #[error("a call of {who} would touch {legs} accounts on one side, {max} is the most")]

@@ -91,6 +91,13 @@ impl Catalog {
         Ok(gather.binding())
     }
 
+    /// What an end user's own limits bind, whoever calls for it.
+    pub fn resolve_user(&self, tenant: &str, user: &str, model: &str, now: u64) -> Binding {
+        let mut gather = Gather::new(self, model, now);
+        gather.subject(user_id(tenant, user));
+        gather.binding()
+    }
+
     /// The pool side: the provider's own limits on us.
     pub fn resolve_pool(&self, pool: &str, model: &str, now: u64) -> Binding {
         let mut gather = Gather::new(self, model, now);

@@ -12,6 +12,8 @@ pub const ID_MAX: usize = 64;
 pub const MODEL_ID_MAX: usize = 64;
 /// Longest id of an end user, which comes from the client, in bytes. What the journal keeps whole.
 pub const USER_ID_MAX: usize = 64;
+/// Most end users of a tenant of whom something is configured; how many call is not bounded.
+pub const USERS_MAX: usize = 10_000;
 
 /// Who is charged. A key hangs on its id, not on its secret: rotation keeps its accounts (B228).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,12 +3,12 @@
 //! Collects every problem; checks across objects run only where the objects themselves are right, so that one mistake
 //! is told once.
 
-use crate::catalog::{Catalog, Draft, Key, Model};
+use crate::catalog::{Catalog, Draft, Key, Model, User};
 use crate::check_limit;
 use crate::limit::Limit;
 use crate::meter::{MeterPair, WEIGHT_MAX};
 use crate::problem::{List, Place, Problem, ProblemKind, Warning, WarningKind};
-use crate::subject::{ID_MAX, MODEL_ID_MAX, Scope, Subject, project_id, tenant_id};
+use crate::subject::{ID_MAX, MODEL_ID_MAX, Scope, Subject, USER_ID_MAX, USERS_MAX, project_id, tenant_id};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tollbook_ledger::units::LIMITS_PER_LEG_MAX;
@@ -75,7 +75,7 @@ impl Check {
         draft: Draft,
     ) -> (Catalog, Vec<crate::limit::LimitDraft>) {
         let mut catalog = Catalog { below, ..Catalog::default() };
-        let Draft { tenants, projects, keys, services, pools, models, limits } = draft;
+        let Draft { tenants, projects, keys, services, users, pools, models, limits } = draft;
         for (index, tenant) in tenants.into_iter().enumerate() {
             self.id(List::Tenants, index, "id", &tenant.id, ID_MAX);
             if let Some(old) = catalog.tenants.insert(tenant.id.clone(), tenant) {
@@ -98,6 +98,7 @@ impl Check {
                 self.repeated(List::Services, index, "id", &old.id);
             }
         }
+        self.users(&mut catalog, users);
         for (index, pool) in pools.into_iter().enumerate() {
             self.id(List::Pools, index, "id", &pool.id, ID_MAX);
             self.meter(List::Pools, index, &pool.meter);
@@ -109,6 +110,24 @@ impl Check {
         self.models(&mut catalog, models);
         self.keys(&mut catalog, keys);
         (catalog, limits)
+    }
+
+    fn users(&mut self, catalog: &mut Catalog, users: Vec<User>) {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (index, user) in users.into_iter().enumerate() {
+            self.id(List::Users, index, "id", &user.id, USER_ID_MAX);
+            self.tenant(catalog, List::Users, index, &user.tenant);
+            let count = counts.entry(user.tenant.clone()).or_default();
+            *count += 1;
+            // Told once.
+            if *count == USERS_MAX + 1 {
+                self.problem(List::Users, index, "", ProblemKind::TooManyUsers { max: USERS_MAX });
+            }
+            let name = (user.tenant.clone(), user.id.clone());
+            if let Some(old) = catalog.users.insert(name, user) {
+                self.repeated(List::Users, index, "id", &old.id);
+            }
+        }
     }
 
     fn tenant(&mut self, catalog: &Catalog, list: List, index: usize, tenant: &str) {
@@ -155,6 +174,8 @@ impl Check {
 
     fn keys(&mut self, catalog: &mut Catalog, keys: Vec<Key>) {
         let mut names = BTreeSet::new();
+        // Many catalogs are kept.
+        catalog.keys.reserve_exact(keys.len());
         for (index, key) in keys.into_iter().enumerate() {
             self.id(List::Keys, index, "id", &key.id, ID_MAX);
             self.tenant(catalog, List::Keys, index, &key.tenant);

@@ -118,9 +118,9 @@ fn own(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
     accounts
 }
 
-/// The accounts that calls of configured keys, services and pools meet.
+/// The accounts that calls of configured keys, services and pools meet, and those of users' own limits.
 pub(crate) fn all(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
-    let mut accounts = of_keys(catalog, now, |_| true);
+    let mut accounts = of_keys(catalog, now, None);
     for model in catalog.models() {
         for pool in &model.pools {
             add(&mut accounts, shard(pool), &catalog.resolve_pool(pool, &model.id, now));
@@ -131,13 +131,18 @@ pub(crate) fn all(catalog: &Catalog, now: u64) -> BTreeMap<AccountId, Account> {
 
 /// Those that calls of one tenant's keys meet, its pools' left out.
 pub(crate) fn of_tenant(catalog: &Catalog, now: u64, tenant: &str) -> BTreeMap<AccountId, Account> {
-    of_keys(catalog, now, |key| key.tenant == tenant)
+    of_keys(catalog, now, Some(tenant))
 }
 
-fn of_keys(catalog: &Catalog, now: u64, of: impl Fn(&Key) -> bool) -> BTreeMap<AccountId, Account> {
+fn of_keys(catalog: &Catalog, now: u64, tenant: Option<&str>) -> BTreeMap<AccountId, Account> {
+    let of = |key: &&Key| tenant.is_none_or(|tenant| key.tenant == tenant);
     let mut accounts = BTreeMap::new();
     for model in catalog.models() {
-        for key in catalog.keys().iter().filter(|key| of(key) && catalog.may_use(key, &model.id)) {
+        for user in catalog.users().filter(|user| tenant.is_none_or(|tenant| user.tenant == tenant)) {
+            let binding = catalog.resolve_user(&user.tenant, &user.id, &model.id, now);
+            add(&mut accounts, shard(&user.tenant), &binding);
+        }
+        for key in catalog.keys().iter().filter(of).filter(|key| catalog.may_use(key, &model.id)) {
             let services = catalog.services().filter(|service| service.tenant == key.tenant);
             for service in std::iter::once(None).chain(services.map(|service| Some(service.id.as_str()))) {
                 let call = Call { key, service, user: None, model: &model.id };

@@ -16,7 +16,7 @@ const fn doc(code: &'static str, kind: ErrorKind, meaning: &'static str) -> Erro
     ErrorDoc { code, kind, meaning }
 }
 
-const ERRORS: [ErrorDoc; 30] = [
+const ERRORS: [ErrorDoc; 31] = [
     doc("missing_api_key", ErrorKind::Authentication, "No key was shown."),
     doc(
         "invalid_api_key",
@@ -42,6 +42,7 @@ const ERRORS: [ErrorDoc; 30] = [
         ErrorKind::InvalidRequest,
         "The service or end user that a header names cannot be one.",
     ),
+    doc("user_disabled", ErrorKind::Permission, "The end user that the call names is disabled."),
     doc("invalid_task", ErrorKind::InvalidRequest, "The header `x-tollbook-task` is no task's tag."),
     doc(
         "request_too_large",

@@ -53,8 +53,8 @@ impl Range {
 
 /// The ids that are the same in every name of the page.
 fn leading(query: &ObjectsQuery) -> Vec<String> {
-    use ObjectKind::{Key, Project, Service, Tenant};
-    let has_tenant = matches!(query.kind, Tenant | Project | Key | Service);
+    use ObjectKind::{Key, Project, Service, Tenant, User};
+    let has_tenant = matches!(query.kind, Tenant | Project | Key | Service | User);
     let has_project = matches!(query.kind, Project | Key);
     let mut leading = Vec::new();
     match &query.tenant {

@@ -224,6 +224,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../sql/sqlite/migrations/0006_prices_and_jobs.sql"),
     include_str!("../sql/sqlite/migrations/0007_days.sql"),
     include_str!("../sql/sqlite/migrations/0008_alerts.sql"),
+    include_str!("../sql/sqlite/migrations/0009_users.sql"),
 ];
 
 /// The same for MySQL; one statement is one step.
@@ -236,6 +237,7 @@ pub(crate) const MYSQL_MIGRATIONS: &[&str] = &[
     include_str!("../sql/mysql/migrations/0006_prices_and_jobs.sql"),
     include_str!("../sql/mysql/migrations/0007_days.sql"),
     include_str!("../sql/mysql/migrations/0008_alerts.sql"),
+    include_str!("../sql/mysql/migrations/0009_users.sql"),
 ];
 
 /// Layouts before this one know no shards.

@@ -1,4 +1,4 @@
-//! What operators define — plans, tenants, projects, keys, services, operators, upstreams, models — as documents, and how they changed.
+//! What operators define — plans, tenants, projects, keys, services, users, operators, upstreams, models — as documents, and how they changed.
 //!
 //! Invariants: a document and the record of its change are written together or not at all; changes are numbered without
 //! gaps being reused, and a document's version is the number of the change that wrote it, so a version never comes back,
@@ -22,7 +22,7 @@ pub const MARKS_MAX: usize = 8;
 /// Longest mark, in bytes.
 pub const MARK_MAX: usize = 128;
 
-/// What an object is. The order is that in which they can be made.
+/// What an object is. The order is that in which they can be made; stores number kinds by it, so a new one comes last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ObjectKind {
     Plan,
@@ -34,10 +34,12 @@ pub enum ObjectKind {
     /// An account with a provider. Its key is sealed.
     Upstream,
     Model,
+    /// An end user of a tenant, as clients name it.
+    User,
 }
 
 impl ObjectKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Plan,
         Self::Tenant,
         Self::Project,
@@ -46,6 +48,7 @@ impl ObjectKind {
         Self::Operator,
         Self::Upstream,
         Self::Model,
+        Self::User,
     ];
 
     pub fn word(self) -> &'static str {
@@ -55,6 +58,7 @@ impl ObjectKind {
             Self::Project => "project",
             Self::Key => "key",
             Self::Service => "service",
+            Self::User => "user",
             Self::Operator => "operator",
             Self::Upstream => "upstream",
             Self::Model => "model",

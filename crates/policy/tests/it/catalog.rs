@@ -8,8 +8,8 @@ use tollbook_ledger::{AMOUNT_MAX, Shape};
 use tollbook_policy::{
     Anchor, Booking, CONSTANT_MAX, COST_CEILING_MAX, Call, Catalog, ChargeAt, Draft, EstimatorChoice,
     FACTOR_MAX, Form, Hold, KeyRefusal, LimitDraft, Measure, Meter, MeterPair, OnExpiry, Opening, PeriodKind,
-    RaiseDraft, Scope, Secret, ShapeDraft, Strictness, Subject, Tenant, WEIGHT_MAX, WEIGHTED_CEILING_MAX,
-    Weights, WhenAway,
+    RaiseDraft, Scope, Secret, ShapeDraft, Strictness, Subject, Tenant, USER_ID_MAX, USERS_MAX, User,
+    WEIGHT_MAX, WEIGHTED_CEILING_MAX, Weights, WhenAway,
 };
 
 fn acme() -> Scope {
@@ -536,4 +536,47 @@ fn b171_names_resolve_once_or_not_at_all() {
     for unknown in ["BASE", " base", "base ", "provider/base", "", "base-fas"] {
         assert!(catalog.model(unknown).is_none(), "{unknown:?}");
     }
+}
+
+fn user(id: &str, disabled: bool) -> User {
+    User { tenant: "acme".to_owned(), id: id.to_owned(), disabled }
+}
+
+#[test]
+fn users_are_one_tenants_and_told_apart_byte_by_byte() {
+    let users = vec![user("u", true), user("U", false), user("u ", false)];
+    let catalog = Catalog::new(Draft { users, ..draft() }).unwrap();
+    assert!(catalog.user("acme", "u").unwrap().disabled);
+    assert!(!catalog.user("acme", "U").unwrap().disabled);
+    assert_eq!(catalog.user("globex", "u"), None);
+    assert_eq!(catalog.users().len(), 3);
+    let other = User { tenant: "nobody".to_owned(), ..user("v", false) };
+    let long = user(&"u".repeat(USER_ID_MAX + 1), false);
+    let users = vec![user("u", false), user("u", false), other, long, user("", false)];
+    assert_eq!(
+        told(&Catalog::new(Draft { users, ..draft() }).unwrap_err()),
+        [
+            "users[1].id: `u` is already taken",
+            "users[2].tenant: there is no tenant `nobody`",
+            "users[3].id: is longer than 64 bytes",
+            "users[4].id: must not be empty",
+        ]
+    );
+}
+
+/// As many as a tenant may have, each with limits, and one more.
+#[test]
+fn a_tenant_says_something_of_so_many_users_and_no_more() {
+    let users = |count: usize| {
+        let ids: Vec<String> = (0..count).map(|at| format!("u{at}")).collect();
+        let limits =
+            ids.iter().flat_map(|id| [rpm(of_user("acme", id), 5), tpm(of_user("acme", id), 5)]).collect();
+        Catalog::new(Draft { users: ids.iter().map(|id| user(id, false)).collect(), limits, ..draft() })
+    };
+    let catalog = users(USERS_MAX).unwrap();
+    assert_eq!(catalog.resolve_user("acme", "u7", "base", 0).accounts.len(), 2);
+    assert_eq!(
+        told(&users(USERS_MAX + 1).unwrap_err()),
+        ["users[10000]: is one user more than the 10000 of whom a tenant can say something"]
+    );
 }

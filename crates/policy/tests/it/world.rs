@@ -11,6 +11,7 @@ pub(crate) fn draft() -> Draft {
         projects: vec![project("acme", "web"), project("acme", "batch"), project("globex", "web")],
         keys: vec![key("acme", "web", "k1", 1), key("acme", "web", "k2", 2), key("globex", "web", "k1", 3)],
         services: vec![Service { tenant: "acme".to_owned(), id: "search".to_owned(), disabled: false }],
+        users: Vec::new(),
         pools: ["east", "west"].map(|id| Pool { id: id.to_owned(), meter: MeterPair::PLAIN }).to_vec(),
         models: vec![model("base", &["base-fast"], &["east", "west"]), model("large", &[], &["east"])],
         limits: Vec::new(),

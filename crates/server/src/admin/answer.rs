@@ -334,6 +334,9 @@ fn refused(refused: Refused) -> Refusal {
         Refused::ModelForbidden(model) => {
             (unprocessable, "model_forbidden", format!("the key may not use `{model}`"))
         }
+        Refused::UserDisabled => {
+            (unprocessable, "user_disabled", "the end user is disabled; its calls are refused".to_owned())
+        }
         Refused::BadSubject(what) => (unprocessable, "bad_subject", what),
         Refused::Unpriced(model) => {
             (unprocessable, "unpriced", format!("a limit counts cost, and `{model}` has no price"))

@@ -170,7 +170,8 @@ fn from(limit: &Limit, stored: &BTreeSet<String>) -> Value {
     let of_plan = ["plans/", "plans["].iter().any(|head| at.starts_with(head));
     let kind = match &limit.scope {
         _ if of_plan => "plan",
-        Scope::EachUser { .. } | Scope::One(Subject::Tenant { .. } | Subject::User { .. }) => "tenant",
+        Scope::EachUser { .. } | Scope::One(Subject::Tenant { .. }) => "tenant",
+        Scope::One(Subject::User { .. }) => "user",
         Scope::One(Subject::Project { .. }) => "project",
         Scope::One(Subject::Key { .. }) => "key",
         Scope::One(Subject::Service { .. }) => "service",

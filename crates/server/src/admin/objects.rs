@@ -87,7 +87,9 @@ impl Desk<'_> {
         let limit = self.query.limit()?;
         let Ids { tenant, project, .. } = &self.asked.ids;
         let inside = match kind {
-            ObjectKind::Project | ObjectKind::Service | ObjectKind::Key => Some(tenant.clone()),
+            ObjectKind::Project | ObjectKind::Service | ObjectKind::User | ObjectKind::Key => {
+                Some(tenant.clone())
+            }
             // Of somebody who is bound to a tenant, that one.
             _ => self.asked.grant.tenant.clone(),
         };
@@ -136,7 +138,7 @@ impl Desk<'_> {
     /// Whether what a list hangs on exists.
     async fn owner_is_there(&self, kind: ObjectKind) -> Result<bool, Refusal> {
         let owner = match kind {
-            ObjectKind::Project | ObjectKind::Service => ObjectKind::Tenant,
+            ObjectKind::Project | ObjectKind::Service | ObjectKind::User => ObjectKind::Tenant,
             ObjectKind::Key => ObjectKind::Project,
             _ => return Ok(true),
         };

@@ -28,7 +28,7 @@ pub(crate) fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "Tollbook: operators' API", "version": env!("CARGO_PKG_VERSION"),
-            "description": "Tenants, projects, keys, services, plans and operators, changed while calls run.",
+            "description": "Tenants, projects, keys, services, users, plans and operators, changed while calls run.",
         },
         "security": [{"key": []}],
         "paths": paths,
@@ -113,7 +113,7 @@ fn parameters(route: &Route) -> Vec<Value> {
                 "query",
                 "tenant",
                 false,
-                "Of this tenant, its projects, keys and services",
+                "Of this tenant, its projects, keys, services and users",
             ));
         }
         Action::Prices => {
@@ -276,6 +276,7 @@ fn form(kind: ObjectKind, generator: &mut SchemaGenerator) -> Value {
         ObjectKind::Project => generator.subschema_for::<file::Project>(),
         ObjectKind::Key => generator.subschema_for::<file::Key>(),
         ObjectKind::Service => generator.subschema_for::<file::Service>(),
+        ObjectKind::User => generator.subschema_for::<file::User>(),
         ObjectKind::Operator => generator.subschema_for::<file::Operator>(),
         ObjectKind::Upstream => generator.subschema_for::<file::Upstream>(),
         ObjectKind::Model => generator.subschema_for::<file::Model>(),

@@ -21,7 +21,7 @@ pub(super) fn filters(kind: ObjectKind) -> &'static [&'static str] {
         ObjectKind::Tenant => &["disabled", "plan"],
         ObjectKind::Project => &["disabled"],
         ObjectKind::Key => &["disabled", "service"],
-        ObjectKind::Service => &["status"],
+        ObjectKind::Service | ObjectKind::User => &["status"],
         ObjectKind::Operator => &["disabled", "role", "tenant"],
         ObjectKind::Upstream => &["dialect"],
         ObjectKind::Model => &["upstream"],

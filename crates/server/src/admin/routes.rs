@@ -204,6 +204,7 @@ fn paths(kind: ObjectKind) -> (&'static str, &'static str) {
             ("/tenants/{tenant}/projects/{project}/keys", "/tenants/{tenant}/projects/{project}/keys/{id}")
         }
         ObjectKind::Service => ("/tenants/{tenant}/services", "/tenants/{tenant}/services/{id}"),
+        ObjectKind::User => ("/tenants/{tenant}/users", "/tenants/{tenant}/users/{id}"),
         ObjectKind::Operator => ("/operators", "/operators/{id}"),
         ObjectKind::Upstream => ("/upstreams", "/upstreams/{id}"),
         ObjectKind::Model => ("/models", "/models/{id}"),
@@ -222,7 +223,7 @@ fn of_kind(kind: ObjectKind) -> Vec<Route> {
     // What binds a whole tenant is not for those to change whom it binds.
     let (seen, listed, changed) = match kind {
         ObjectKind::Tenant => (Reach::Tenant, Reach::Filtered, Reach::All),
-        ObjectKind::Project | ObjectKind::Key | ObjectKind::Service => {
+        ObjectKind::Project | ObjectKind::Key | ObjectKind::Service | ObjectKind::User => {
             (Reach::Tenant, Reach::Tenant, Reach::Tenant)
         }
         _ => (Reach::All, Reach::All, Reach::All),

@@ -65,6 +65,8 @@ pub enum Command {
     Key(Objects),
     /// Services of a tenant: TENANT SERVICE
     Service(Objects),
+    /// End users of a tenant, with limits of their own or disabled: TENANT USER
+    User(Objects),
     /// Plans: sets of limits that tenants share
     Plan(Objects),
     /// Upstreams: accounts with providers; the key is sealed in the store

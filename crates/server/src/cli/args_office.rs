@@ -184,7 +184,7 @@ pub struct Limits {
 pub enum LimitCommand {
     /// List all limits in force: whose they are, what they allow, where they are written
     List {
-        /// Only of this tenant, its projects, keys and services
+        /// Only of this tenant, its projects, keys, services and users
         #[arg(long, value_name = "ID")]
         tenant: Option<String>,
     },

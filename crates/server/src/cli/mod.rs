@@ -127,6 +127,7 @@ fn run(cli: Cli, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Project(args) => objects::run(ObjectKind::Project, &args, console),
         Command::Key(args) => objects::run(ObjectKind::Key, &args, console),
         Command::Service(args) => objects::run(ObjectKind::Service, &args, console),
+        Command::User(args) => objects::run(ObjectKind::User, &args, console),
         Command::Plan(args) => objects::run(ObjectKind::Plan, &args, console),
         Command::Upstream(args) => objects::run(ObjectKind::Upstream, &args, console),
         Command::Model(args) => objects::run(ObjectKind::Model, &args, console),

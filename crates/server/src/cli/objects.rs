@@ -236,7 +236,7 @@ fn list(
 
 fn owners(kind: ObjectKind) -> &'static [&'static str] {
     match kind {
-        ObjectKind::Project | ObjectKind::Service => &["TENANT"],
+        ObjectKind::Project | ObjectKind::Service | ObjectKind::User => &["TENANT"],
         ObjectKind::Key => &["TENANT", "PROJECT"],
         _ => &[],
     }
@@ -258,7 +258,7 @@ fn one(kind: ObjectKind, ids: &[String]) -> Result<String, Failure> {
         (ObjectKind::Tenant, [tenant]) => (tenant.as_str(), "", ""),
         (ObjectKind::Project, [tenant, project]) => (tenant.as_str(), project.as_str(), ""),
         (ObjectKind::Key, [tenant, project, id]) => (tenant.as_str(), project.as_str(), id.as_str()),
-        (ObjectKind::Service, [tenant, id]) => (tenant.as_str(), "", id.as_str()),
+        (ObjectKind::Service | ObjectKind::User, [tenant, id]) => (tenant.as_str(), "", id.as_str()),
         (ObjectKind::Plan | ObjectKind::Operator | ObjectKind::Upstream | ObjectKind::Model, [id]) => {
             ("", "", id.as_str())
         }

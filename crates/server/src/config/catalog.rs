@@ -24,6 +24,7 @@ struct Paths {
     projects: Vec<String>,
     keys: Vec<String>,
     services: Vec<String>,
+    users: Vec<String>,
     pools: Vec<String>,
     models: Vec<String>,
     limits: Vec<String>,
@@ -96,6 +97,7 @@ pub(super) fn of_tenant(
                 Form::Project(project) => maker.project(&at, (tenant, zone), project),
                 Form::Key(key) => maker.key(&at, (tenant, zone), project, key),
                 Form::Service(service) => maker.service(&at, (tenant, zone), service),
+                Form::User(user) => maker.user(&at, (tenant, zone), user),
                 Form::Plan(_) | Form::Operator(_) | Form::Upstream(_) | Form::Model(_) => {}
             }
         }
@@ -264,6 +266,9 @@ impl<'a> Maker<'a> {
         for (index, service) in tenant.services.iter().enumerate() {
             self.service(&format!("{path}.services[{index}]"), owner, service);
         }
+        for (index, user) in tenant.users.iter().enumerate() {
+            self.user(&format!("{path}.users[{index}]"), owner, user);
+        }
     }
 
     /// `owner`: the tenant's id and zone, here and below.
@@ -378,6 +383,15 @@ impl<'a> Maker<'a> {
         self.limits(path, "limits", &scope, owner.1, &service.limits);
     }
 
+    fn user(&mut self, path: &str, owner: (&str, Option<&str>), user: &file::User) {
+        let (tenant, id) = (owner.0.to_owned(), user.id.clone());
+        let disabled = user.status == file::UserStatus::Disabled;
+        self.draft.users.push(policy::User { tenant: tenant.clone(), id: id.clone(), disabled });
+        self.paths.users.push(path.to_owned());
+        let scope = Scope::One(Subject::User { tenant, user: id });
+        self.limits(path, "limits", &scope, owner.1, &user.limits);
+    }
+
     fn limits(&mut self, path: &str, field: &str, scope: &Scope, zone: Option<&str>, limits: &[file::Limit]) {
         for (index, limit) in limits.iter().enumerate() {
             let path = format!("{path}.{field}[{index}]");
@@ -396,6 +410,7 @@ fn path_of(place: &policy::Place, paths: &Paths) -> String {
         List::Projects => &paths.projects,
         List::Keys => &paths.keys,
         List::Services => &paths.services,
+        List::Users => &paths.users,
         List::Pools => &paths.pools,
         List::Models => &paths.models,
         List::Limits => &paths.limits,

@@ -37,6 +37,7 @@ pub enum Form {
     Project(file::Project),
     Key(file::Key),
     Service(file::Service),
+    User(file::User),
     Operator(file::Operator),
     Upstream(Box<file::Upstream>),
     Model(Box<file::Model>),
@@ -87,6 +88,7 @@ pub fn place(name: &ObjectName) -> String {
         ObjectKind::Project => format!("tenants/{tenant}/projects/{project}"),
         ObjectKind::Key => format!("tenants/{tenant}/projects/{project}/keys/{id}"),
         ObjectKind::Service => format!("tenants/{tenant}/services/{id}"),
+        ObjectKind::User => format!("tenants/{tenant}/users/{id}"),
         ObjectKind::Operator => format!("operators/{id}"),
         ObjectKind::Upstream => format!("upstreams/{id}"),
         ObjectKind::Model => format!("models/{id}"),
@@ -171,6 +173,7 @@ pub fn form(name: &ObjectName, document: &Map<String, Value>) -> Result<Form, Ve
         ObjectKind::Project => Form::Project(typed(name, &node)?),
         ObjectKind::Key => Form::Key(typed(name, &node)?),
         ObjectKind::Service => Form::Service(typed(name, &node)?),
+        ObjectKind::User => Form::User(typed(name, &node)?),
         ObjectKind::Operator => Form::Operator(typed(name, &node)?),
         ObjectKind::Upstream => Form::Upstream(Box::new(typed(name, &node)?)),
         ObjectKind::Model => Form::Model(Box::new(typed(name, &node)?)),
@@ -191,7 +194,7 @@ pub fn id_member(kind: ObjectKind) -> &'static str {
 /// What a file has inside of such an object, and the store as objects of their own.
 pub fn children(kind: ObjectKind) -> &'static [&'static str] {
     match kind {
-        ObjectKind::Tenant => &["projects", "services"],
+        ObjectKind::Tenant => &["projects", "services", "users"],
         ObjectKind::Project => &["keys"],
         _ => &[],
     }

@@ -1,4 +1,4 @@
-//! What operators define in the store: tenants, projects, keys, services, plans, operators; read, checked, changed live.
+//! What operators define in the store: tenants, projects, keys, services, users, plans, operators; read, checked, changed live.
 //!
 //! The store is the truth. A gateway keeps in memory what all share (plans, operators, upstreams, models), as of a revision,
 //! and the tenants that call here, each as it was when it was looked up; it follows the feed of changes.

@@ -1,17 +1,21 @@
 //! Reads one tenant: from the fleet's cache where it is new enough, else from the store; checked, and with its past.
 //!
 //! Invariant: what comes of it is what the store had at one revision. A definition of a limit that the history does not have
-//! is written down before its limit is in force. When the cache is away or has nonsense, it is as if it had nothing.
+//! is written down before its limit is in force; after it only where the store is away, of a tenant whose own objects are
+//! as they were. When the cache is away or has nonsense, it is as if it had nothing.
 
-use std::sync::Arc;
+use std::io::Read as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use flate2::read::DeflateDecoder;
+use flate2::{Compress, Compression, FlushCompress, Status};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use tollbook_jobs::{Forgets, Openings};
 use tollbook_policy::{Catalog, OpeningNeeded};
 use tollbook_store::{
-    Cached, ConfigCache, Gap, Journal, LimitHistory, LimitRow, Look, Name, Object, ObjectKind, ObjectName,
+    Cached, ConfigCache, Journal, LimitHistory, LimitRow, Look, Name, Object, ObjectKind, ObjectName,
     ObjectStore, StoreError,
 };
 use tollbook_telemetry::Metrics;
@@ -19,8 +23,8 @@ use tollbook_telemetry::labels::ReadFrom;
 
 use super::tenants::{Ground, Opening};
 use super::{Unreadable, kept, stopped, told};
-use crate::config::{Directory, Fault, Kept};
-use crate::history;
+use crate::config::{Directory, Fault, Form, Kept};
+use crate::history::{self, Past};
 
 /// Longest wait for new quotas to start from what the journal has; after it they are opened while calls run.
 const OPEN_WITHIN: Duration = Duration::from_secs(2);
@@ -43,7 +47,10 @@ pub(crate) struct Read {
     pub(crate) catalog: Catalog,
     /// Quotas that begin in mid-period.
     pub(crate) needed: Vec<OpeningNeeded>,
-    pub(crate) revision: u64,
+    /// What the store had, at its revision: enough to make the same on other ground.
+    pub(crate) source: Cached,
+    /// The store was away: it is to be read as soon as that is back.
+    pub(crate) makeshift: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +94,43 @@ struct TextRow {
     definition: String,
 }
 
+/// The same, small: what is kept of a tenant in case that its ground changes.
+pub(crate) struct Packed {
+    pub(crate) revision: u64,
+    deflated: Box<[u8]>,
+}
+
+/// What deflates, one after another: its state is large.
+pub(crate) struct Packer(Mutex<Compress>);
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self(Mutex::new(Compress::new(Compression::default(), false)))
+    }
+}
+
+impl Packed {
+    pub(crate) fn new(source: &Cached, packer: &Packer) -> Self {
+        let text = source.text.as_bytes();
+        // More than what cannot be deflated becomes.
+        let mut deflated = Vec::with_capacity(text.len() + text.len() / 100 + 64);
+        let mut packer = packer.0.lock().unwrap_or_else(PoisonError::into_inner);
+        packer.reset();
+        let done = packer.compress_vec(text, &mut deflated, FlushCompress::Finish);
+        if !matches!(done, Ok(Status::StreamEnd)) {
+            // It is read as nothing.
+            deflated.clear();
+        }
+        Self { revision: source.revision, deflated: deflated.into_boxed_slice() }
+    }
+
+    fn unpack(&self) -> Option<Cached> {
+        let mut text = String::new();
+        DeflateDecoder::new(&*self.deflated).read_to_string(&mut text).ok()?;
+        Some(Cached { revision: self.revision, text })
+    }
+}
+
 impl Reader {
     /// Whose a mark is.
     pub(crate) async fn tenant_of(&self, mark: &str) -> Result<Option<Arc<str>>, StoreError> {
@@ -114,7 +158,7 @@ impl Reader {
         if let Some(cache) = &self.cache {
             match cache.get(tenant, least.max(ground.plans_at)).await {
                 Ok(Look::Kept(cached)) => {
-                    if let Some(read) = cached_read(tenant, ground, &cached, now) {
+                    if let Some(read) = cached_read(tenant, ground, cached, now) {
                         self.metrics.tenants_read.inc((ReadFrom::Cache,));
                         return Ok(Some(read));
                     }
@@ -129,9 +173,10 @@ impl Reader {
         if found.objects.is_empty() {
             return Ok(None);
         }
-        let (read, found) = self.made(tenant, ground, found, now).await?;
-        if let Some(gap) = gap {
-            self.keep(tenant, gap, &found).await;
+        let read = self.made(tenant, ground, found, now).await?;
+        if let (Some(cache), Some(gap)) = (&self.cache, gap) {
+            // Whether it stays there is the cache's business; one that is away tells so itself.
+            drop(cache.put(gap, tenant, &read.source).await);
         }
         Ok(Some(read))
     }
@@ -150,15 +195,15 @@ impl Reader {
         ground: &Ground,
         mut found: Found,
         now: u64,
-    ) -> Result<(Read, Found), ReadError> {
+    ) -> Result<Read, ReadError> {
         let made = ground.whole.of_tenant(&ground.snapshot.catalog, &ground.common, &found.objects);
         let (catalog, _) = made.map_err(|faults| ReadError::Unfit(found.revision, faults))?;
         for _ in 0..history::TRIES {
             let past = history::past(catalog.clone(), &found.rows, now).map_err(ReadError::Failed)?;
             if past.write_down(self.history.as_ref(), tenant).await.map_err(ReadError::Failed)? {
                 found.rows.extend(past.new.iter().cloned());
-                let revision = found.revision;
-                return Ok((Read { catalog: past.catalog, needed: past.needed, revision }, found));
+                let source = found.text().map_err(ReadError::Failed)?;
+                return Ok(Read { catalog: past.catalog, needed: past.needed, source, makeshift: false });
             }
             let rows = self.history.limit_rows(tenant).await;
             found.rows = rows.map_err(|error| ReadError::Failed(error.into()))?;
@@ -166,30 +211,6 @@ impl Reader {
         Err(ReadError::Failed(anyhow::anyhow!(
             "other gateways write the history of the limits faster than this one can follow"
         )))
-    }
-
-    /// Leaves it in the cache; whether it stays there is the cache's business.
-    async fn keep(&self, tenant: &str, gap: Gap, found: &Found) {
-        let Some(cache) = &self.cache else { return };
-        let objects = found.objects.iter().map(|(name, kept)| TextObject {
-            kind: name.kind.word().to_owned(),
-            project: name.project.clone(),
-            id: name.id.clone(),
-            version: kept.version,
-            document: kept.document.clone(),
-            created_at: kept.created_at,
-            changed_at: kept.changed_at,
-        });
-        let limits = found.rows.iter().map(|row| TextRow {
-            limit: row.limit.to_string(),
-            version: row.version,
-            seen_at: row.seen_at,
-            definition: row.definition.clone(),
-        });
-        let text = Text { objects: objects.collect(), limits: limits.collect() };
-        let Ok(text) = serde_json::to_string(&text) else { return };
-        // A cache that is away tells so itself.
-        drop(cache.put(gap, tenant, &Cached { revision: found.revision, text }).await);
     }
 
     /// Opens quotas from what the journal has of their period: the first time before this returns, if that is soon; then
@@ -227,13 +248,64 @@ impl Reader {
 }
 
 /// What another gateway has read; nothing where it is none of ours, or its limits' past has to be written first.
-fn cached_read(tenant: &str, ground: &Ground, cached: &Cached, now: u64) -> Option<Read> {
-    let text: Text = serde_json::from_str(&cached.text).ok()?;
-    let found = found_in(tenant, cached.revision, text)?;
+fn cached_read(tenant: &str, ground: &Ground, source: Cached, now: u64) -> Option<Read> {
+    let (found, past) = past_of(tenant, ground, &source, now)?;
+    drop(found);
+    let is_whole = past.new.is_empty();
+    is_whole.then_some(Read { catalog: past.catalog, needed: past.needed, source, makeshift: false })
+}
+
+/// What was read before, on other ground; nothing where the tenant's plan has changed since, so that the store may have
+/// more of its limits' past, or some of that has to be written first.
+pub(crate) fn moved(tenant: &str, ground: &Ground, kept: &Packed, now: u64) -> Option<Read> {
+    let source = kept.unpack()?;
+    let (found, past) = past_of(tenant, ground, &source, now)?;
+    let plan = found.objects.get(&ObjectName::tenant(tenant)).and_then(|kept| match &kept.form {
+        Form::Tenant(tenant) => tenant.plan.clone(),
+        _ => None,
+    });
+    let plan = plan.and_then(|plan| ground.common.get(&ObjectName::common(ObjectKind::Plan, &plan)));
+    let is_whole = past.new.is_empty() && plan.is_none_or(|plan| plan.version <= source.revision);
+    is_whole.then_some(Read { catalog: past.catalog, needed: past.needed, source, makeshift: false })
+}
+
+/// The same while the store is away: what it may have more of the limits' past is read when it is back, and so is written
+/// what is to be written.
+pub(crate) fn makeshift(tenant: &str, ground: &Ground, kept: &Packed, now: u64) -> Option<Read> {
+    let (mut found, past) = past_of(tenant, ground, &kept.unpack()?, now)?;
+    found.rows.extend(past.new);
+    let source = found.text().ok()?;
+    Some(Read { catalog: past.catalog, needed: past.needed, source, makeshift: true })
+}
+
+fn past_of(tenant: &str, ground: &Ground, source: &Cached, now: u64) -> Option<(Found, Past)> {
+    let text: Text = serde_json::from_str(&source.text).ok()?;
+    let found = found_in(tenant, source.revision, text)?;
     let made = ground.whole.of_tenant(&ground.snapshot.catalog, &ground.common, &found.objects);
     let past = history::past(made.ok()?.0, &found.rows, now).ok()?;
-    let revision = cached.revision;
-    past.new.is_empty().then_some(Read { catalog: past.catalog, needed: past.needed, revision })
+    Some((found, past))
+}
+
+impl Found {
+    fn text(&self) -> anyhow::Result<Cached> {
+        let objects = self.objects.iter().map(|(name, kept)| TextObject {
+            kind: name.kind.word().to_owned(),
+            project: name.project.clone(),
+            id: name.id.clone(),
+            version: kept.version,
+            document: kept.document.clone(),
+            created_at: kept.created_at,
+            changed_at: kept.changed_at,
+        });
+        let limits = self.rows.iter().map(|row| TextRow {
+            limit: row.limit.to_string(),
+            version: row.version,
+            seen_at: row.seen_at,
+            definition: row.definition.clone(),
+        });
+        let text = Text { objects: objects.collect(), limits: limits.collect() };
+        Ok(Cached { revision: self.revision, text: serde_json::to_string(&text)? })
+    }
 }
 
 fn found_in(tenant: &str, revision: u64, text: Text) -> Option<Found> {

@@ -4,7 +4,8 @@
 //! reader cannot bring an old limit back, for what it read is compared with that before it is kept. One lookup of one key,
 //! or of one tenant, is under way at a time; whoever asks meanwhile waits for it. A key that nobody has is remembered
 //! shortly, and forgotten with every change.
-//! When the store is away: tenants that are kept go on; others cannot be looked up, which is said and not guessed. A tenant
+//! When the store is away: tenants that are kept go on, also on another base, as long as nothing of their own has changed
+//! (what was read of them is kept as text, and what that leaves open is read when the store is back); others cannot be looked up, which is said and not guessed. A tenant
 //! whose objects do not fit this gateway's file goes on by what is kept of it, with an alarm.
 
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ use tollbook_policy::{Catalog, OpeningNeeded};
 use tollbook_telemetry::labels::ReadFrom;
 
 use super::Whole;
-use super::reading::{Read, ReadError, Reader};
+use super::reading::{Packed, Packer, Read, ReadError, Reader, makeshift, moved};
 use crate::config::Directory;
 use crate::key::KeyHash;
 
@@ -44,6 +45,8 @@ const LOOKUP_WITHIN: Duration = Duration::from_secs(5);
 const READS: usize = 8;
 /// Longest wait for the changes that what was read of a tenant takes for granted.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// Longest wait for a store that does not answer, of a tenant that can go on without.
+const STORE_WITHIN: Duration = Duration::from_secs(1);
 /// How often the same failure is told.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Most tenants read anew at one look at the feed.
@@ -82,6 +85,7 @@ type Landing = watch::Receiver<Option<Landed>>;
 pub(crate) struct Tenants {
     me: Weak<Self>,
     reader: Reader,
+    packer: Packer,
     /// The newest, and the one before it: calls that came in under that are still on their way.
     grounds: ArcSwap<Vec<Arc<Ground>>>,
     means: OnceLock<Means>,
@@ -115,8 +119,10 @@ struct Kept {
 struct Entry {
     tenant: Arc<str>,
     snapshot: Arc<Snapshot>,
-    /// The store's, when it was read.
-    revision: u64,
+    /// What the store had when it was read, at its revision.
+    source: Packed,
+    /// It came on this ground while the store was away: what that may have more of it is still to be read.
+    makeshift: bool,
     /// Something of it has changed since it was read.
     is_old: AtomicBool,
     used: AtomicU64,
@@ -149,6 +155,7 @@ impl Tenants {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             reader,
+            packer: Packer::default(),
             grounds: ArcSwap::default(),
             means: OnceLock::new(),
             kept: RwLock::new(kept),
@@ -202,7 +209,7 @@ impl Tenants {
         let generation = ground.snapshot.generation;
         let (old, unfit): (Vec<Arc<str>>, Option<Arc<str>>) = {
             let kept = self.read();
-            let old = kept.by_tenant.values().filter(|entry| !entry.serves(generation));
+            let old = kept.by_tenant.values().filter(|entry| !entry.serves(generation) || entry.makeshift);
             // What does not fit will not do so before something changes.
             let unfit = kept.by_tenant.values().filter_map(|entry| entry.unfit(generation)).min();
             (old.take(ANEW_MAX).map(|entry| Arc::clone(&entry.tenant)).collect(), unfit)
@@ -373,7 +380,7 @@ impl Tenants {
         for _ in 0..READS {
             let least = self.read().least(tenant);
             let now = means.admission.upgrade().ok_or_else(stopping)?.now() / SECOND;
-            let read = match self.reader.read(tenant, &ground, least, now).await {
+            let read = match self.read_on(tenant, &ground, (least, now)).await {
                 Ok(read) => read,
                 // What it says may be true of plans and models that are not in force here yet.
                 Err(ReadError::Unfit(revision, _)) if !waited && revision > *self.seen.borrow() => {
@@ -384,7 +391,7 @@ impl Tenants {
                 }
                 Err(error) => return self.without(tenant, &ground, &error),
             };
-            let Some(Read { catalog, needed, revision }) = read else {
+            let Some(Read { catalog, needed, source, makeshift }) = read else {
                 if self.change(|kept| kept.gone(tenant, least)) {
                     return Ok(None);
                 }
@@ -396,7 +403,8 @@ impl Tenants {
                 tenant: Arc::clone(tenant),
                 weight: weight(&snapshot.catalog),
                 snapshot,
-                revision,
+                source: Packed::new(&source, &self.packer),
+                makeshift,
                 is_old: AtomicBool::new(false),
                 used: AtomicU64::new(self.tick()),
                 unfit: Mutex::default(),
@@ -407,6 +415,32 @@ impl Tenants {
             }
         }
         Err(Arc::from(format!("tenant {tenant} changes faster than it can be read")))
+    }
+
+    /// A tenant on this ground. One whose own objects are as they were when it was read comes there by what is kept of it,
+    /// where nothing else can have changed for it, or the store is away.
+    async fn read_on(
+        &self,
+        tenant: &Arc<str>,
+        ground: &Ground,
+        (least, now): (u64, u64),
+    ) -> Result<Option<Read>, ReadError> {
+        let kept = self.read().by_tenant.get(tenant).filter(|entry| entry.source.revision >= least).cloned();
+        let reading = self.reader.read(tenant, ground, least, now);
+        let Some(entry) = kept else { return reading.await };
+        if !entry.makeshift
+            && let Some(read) = moved(tenant, ground, &entry.source, now)
+        {
+            return Ok(Some(read));
+        }
+        let late = || Err(ReadError::Failed(anyhow::anyhow!("the store does not answer")));
+        match tokio::time::timeout(STORE_WITHIN, reading).await.unwrap_or_else(|_| late()) {
+            Err(ReadError::Failed(error)) => {
+                let read = makeshift(tenant, ground, &entry.source, now);
+                read.map(Some).ok_or(ReadError::Failed(error))
+            }
+            read => read,
+        }
     }
 
     async fn open(
@@ -479,9 +513,12 @@ fn away(error: &tollbook_store::StoreError) -> Arc<str> {
     Arc::from(error.to_string())
 }
 
-/// Keys and limits.
+/// Keys, limits and users.
 fn weight(catalog: &Catalog) -> usize {
-    catalog.keys().len().saturating_add(catalog.own_rules().count()).saturating_add(1)
+    (catalog.keys().len())
+        .saturating_add(catalog.users().len())
+        .saturating_add(catalog.own_rules().count())
+        .saturating_add(1)
 }
 
 impl Entry {
@@ -514,7 +551,7 @@ impl Kept {
         }
         let newest = self.changed.entry(Arc::clone(tenant)).or_default();
         *newest = number.max(*newest);
-        if let Some(entry) = self.by_tenant.get(tenant).filter(|entry| entry.revision < number) {
+        if let Some(entry) = self.by_tenant.get(tenant).filter(|entry| entry.source.revision < number) {
             entry.is_old.store(true, Ordering::Relaxed);
         }
     }
@@ -542,7 +579,7 @@ impl Kept {
 
     /// Keeps what was read, unless something newer was heard of meanwhile.
     fn keep(&mut self, entry: Entry) -> Option<Arc<Entry>> {
-        if entry.revision < self.least(&entry.tenant) {
+        if entry.source.revision < self.least(&entry.tenant) {
             return None;
         }
         self.remove(&entry.tenant);

@@ -384,7 +384,7 @@ async fn a_tenant_that_is_deleted_is_nobody() {
 async fn tenants_are_read_when_they_call_and_are_small() {
     const KEYS: usize = 10;
     let count = std::env::var("TOLLBOOK_OFFICE_TENANTS").ok().and_then(|count| count.parse().ok());
-    let count: usize = count.unwrap_or(1_000);
+    let count: usize = count.unwrap_or(4_000);
     let shelf = Shelf::default();
     for tenant in 0..count {
         shelf.put(&hasher(), &format!("tenant-{tenant}"), KEYS, 5);
@@ -684,4 +684,112 @@ async fn a_tenant_waits_for_the_plan_that_it_has() {
     world.office.tenants.saw(number);
     let Ok(Caller::Of(snapshot)) = asked.await.unwrap() else { panic!("it was not waited for") };
     assert_eq!(snapshot.catalog.own_rules().next().unwrap().1.limit.ceiling, 3);
+}
+
+/// A plan with a window and a ceiling, as of a change.
+fn plan(id: &str, (window, ceiling): (&str, u64), number: u64) -> Object {
+    let document = format!(
+        r#"{{"limits":[{{"name":"w","measure":"requests","window":"{window}","ceiling":{ceiling}}}]}}"#
+    );
+    let name = ObjectName::common(ObjectKind::Plan, id);
+    Object { name, version: number, document, created_at: 0, changed_at: 0 }
+}
+
+impl World {
+    /// A tenant on a plan, which has called.
+    async fn on_plan(&self, tenant: &str, plan: &str) {
+        let number = self.shelf.put(&self.hasher, tenant, 1, 5);
+        for object in self.shelf.tenants.lock().unwrap().get_mut(tenant).unwrap() {
+            if object.name.kind == ObjectKind::Tenant {
+                object.document = format!(r#"{{"plan":"{plan}"}}"#);
+            }
+        }
+        self.changed(tenant, number);
+        assert_eq!(self.ceiling(&secret(tenant, 0)).await, 5);
+    }
+
+    /// The ceilings that bind a tenant.
+    async fn ceilings(&self, tenant: &str) -> Vec<u64> {
+        let Ok(Caller::Of(snapshot)) = self.ask(&secret(tenant, 0)).await else { panic!("no caller") };
+        assert_eq!(snapshot.generation, self.base.generation);
+        snapshot.catalog.own_rules().map(|(_, rule)| rule.limit.ceiling).collect()
+    }
+}
+
+/// A plan changes, and then the store is away: its tenants go on with what it says now; what the store has to know is
+/// written when it is back. What has changed of a tenant itself is never passed over.
+#[tokio::test]
+async fn a_changed_plan_needs_no_store_of_tenants_that_are_kept() {
+    let shelf = Shelf::default();
+    *shelf.rows.lock().unwrap() = Some(BTreeMap::new());
+    shelf.revision.store(10, Ordering::SeqCst);
+    let mut world = World::new(shelf).await;
+    world.stand_on(directory(vec![plan("p", ("60s", 5), 10), plan("q", ("60s", 5), 10)]).unwrap(), 10).await;
+    world.on_plan("acme", "p").await;
+    world.on_plan("other", "q").await;
+    world.on_plan("gone", "p").await;
+
+    world.shelf.revision.store(20, Ordering::SeqCst);
+    world.shelf.is_away.store(true, Ordering::SeqCst);
+    world.stand_on(directory(vec![plan("p", ("600s", 3), 20), plan("q", ("60s", 5), 10)]).unwrap(), 20).await;
+    assert_eq!(world.ceilings("acme").await, [3, 5], "the window of before binds still");
+    let reads = world.reads();
+    assert_eq!(world.ceilings("acme").await, [3, 5]);
+    assert_eq!(world.ceilings("other").await, [5]);
+    assert_eq!(world.reads(), reads, "what nothing changed for is not read at all");
+    // A key of one of them is disabled, say.
+    world.changed("gone", 21);
+    assert!(world.ask("sk-gone-0").await.is_err(), "of that nothing is known");
+
+    let written = |shelf: &Shelf| shelf.rows.lock().unwrap().as_ref().unwrap()["acme"].len();
+    assert_eq!(written(&world.shelf), 1);
+    world.shelf.is_away.store(false, Ordering::SeqCst);
+    world.shelf.revision.store(21, Ordering::SeqCst);
+    assert!(world.office.tenants.renew().await.is_ok());
+    assert_eq!(written(&world.shelf), 2, "what it left behind is in the history");
+    assert_eq!(world.ceilings("acme").await, [3, 5]);
+    let reads = world.reads();
+    assert!(world.office.tenants.renew().await.is_ok());
+    assert_eq!(world.reads(), reads, "it is whole");
+}
+
+/// As many users as a tenant may have, each with a limit: more than the fleet's cache takes of one tenant.
+#[tokio::test]
+async fn a_tenant_of_as_many_users_as_may_be_is_read_soon_and_moved_without_the_store() {
+    let shelf = Arc::new(Shelf::default());
+    *shelf.rows.lock().unwrap() = Some(BTreeMap::new());
+    let cache = Arc::new(MemoryCache::default());
+    let mut world = World::beside(Arc::clone(&shelf), Some(cache)).await;
+    let put = |ceiling: u64| {
+        let number = shelf.put(&world.hasher, "acme", 1, 5);
+        let users = (0..tollbook_policy::USERS_MAX).map(|at| Object {
+            name: name(ObjectKind::User, "acme", "", &format!("customer-{at}")),
+            version: number,
+            document: format!(
+                r#"{{"limits":[{{"ceiling":{ceiling},"measure":"requests","window":"60s"}}],"status":"{}"}}"#,
+                if at == 7 { "disabled" } else { "active" }
+            ),
+            created_at: 0,
+            changed_at: 0,
+        });
+        shelf.tenants.lock().unwrap().get_mut("acme").unwrap().extend(users);
+        number
+    };
+    let (before, number) = (resident(), put(3));
+    world.changed("acme", number);
+    let begun = std::time::Instant::now();
+    let Ok(Caller::Of(snapshot)) = world.ask("sk-acme-0").await else { panic!("no caller") };
+    let first = begun.elapsed();
+    let each = (resident() - before) / tollbook_policy::USERS_MAX;
+    assert!(snapshot.catalog.user("acme", "customer-7").unwrap().disabled);
+    assert_eq!(snapshot.catalog.resolve_user("acme", "customer-8", "m", 0).accounts.len(), 1);
+    let begun = std::time::Instant::now();
+    world.changed("acme", put(4));
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    let again = begun.elapsed();
+    shelf.is_away.store(true, Ordering::SeqCst);
+    let begun = std::time::Instant::now();
+    world.stand_on(Directory::new(), 0).await;
+    assert_eq!(world.ceiling("sk-acme-0").await, 5);
+    println!("first {first:?}, after a change {again:?}, moved {:?}, {each} bytes a user", begun.elapsed());
 }

@@ -48,8 +48,8 @@ pub trait Secrets {
 
 /// The kinds that a document speaks of: it says all of them.
 fn kinds(document: &Document) -> Vec<ObjectKind> {
-    let mut kinds =
-        vec![ObjectKind::Plan, ObjectKind::Tenant, ObjectKind::Project, ObjectKind::Key, ObjectKind::Service];
+    use ObjectKind::{Key, Plan, Project, Service, Tenant, User};
+    let mut kinds = vec![Plan, Tenant, Project, Key, Service, User];
     for (field, kind) in [("upstreams", ObjectKind::Upstream), ("models", ObjectKind::Model)] {
         if document.contains_key(field) {
             kinds.push(kind);
@@ -68,7 +68,9 @@ fn outermost(names: Vec<ObjectName>) -> Vec<ObjectName> {
         id: String::new(),
     };
     let is_below = |name: &ObjectName| match name.kind {
-        ObjectKind::Project | ObjectKind::Service => all.contains(&owner(name, ObjectKind::Tenant)),
+        ObjectKind::Project | ObjectKind::Service | ObjectKind::User => {
+            all.contains(&owner(name, ObjectKind::Tenant))
+        }
         ObjectKind::Key => {
             [ObjectKind::Tenant, ObjectKind::Project].into_iter().any(|kind| all.contains(&owner(name, kind)))
         }
@@ -107,9 +109,13 @@ impl Taking<'_> {
         for (at, mut tenant) in tenants {
             let projects = self.list(&at, &mut tenant, "projects");
             let services = self.list(&at, &mut tenant, "services");
+            let users = self.list(&at, &mut tenant, "users");
             let Some(owner) = self.object(&at, ObjectKind::Tenant, tenant, ("", "")) else { continue };
             for (at, service) in services {
                 self.object(&at, ObjectKind::Service, service, (&owner, ""));
+            }
+            for (at, user) in users {
+                self.object(&at, ObjectKind::User, user, (&owner, ""));
             }
             for (at, mut project) in projects {
                 let keys = self.list(&at, &mut project, "keys");
@@ -240,6 +246,11 @@ pub fn nested(objects: &Directory) -> Value {
             ObjectKind::Service => {
                 if let Some(owner) = tenants.get_mut(tenant.as_str()) {
                     push(owner, "services", with(id));
+                }
+            }
+            ObjectKind::User => {
+                if let Some(owner) = tenants.get_mut(tenant.as_str()) {
+                    push(owner, "users", with(id));
                 }
             }
             ObjectKind::Operator => {}

@@ -219,7 +219,9 @@ fn delete(next: &mut Directory, wish: &Wish) -> Result<(), OfficeError> {
 /// What belongs to a tenant or a project.
 fn below(objects: &Directory, owner: &ObjectName) -> Vec<ObjectName> {
     let (kinds, project): (&[ObjectKind], &str) = match owner.kind {
-        ObjectKind::Tenant => (&[ObjectKind::Project, ObjectKind::Key, ObjectKind::Service], ""),
+        ObjectKind::Tenant => {
+            (&[ObjectKind::Project, ObjectKind::Key, ObjectKind::Service, ObjectKind::User], "")
+        }
         ObjectKind::Project => (&[ObjectKind::Key], &owner.project),
         _ => (&[], ""),
     };

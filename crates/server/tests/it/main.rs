@@ -21,6 +21,7 @@ mod listed;
 mod office;
 mod office_attacks;
 mod office_unreadable;
+mod office_users;
 mod office_world;
 mod process;
 mod program;

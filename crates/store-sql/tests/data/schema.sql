@@ -51,11 +51,11 @@ CREATE TABLE alert_mark (
     PRIMARY KEY (account, period, threshold)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE change (
+CREATE TABLE "change" (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
     who TEXT NOT NULL,
-    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 7),
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 255),
     tenant TEXT NOT NULL,
     project TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -133,8 +133,8 @@ CREATE TABLE "limit_history" (
     PRIMARY KEY (tenant, limit_name, version)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE object (
-    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 7),
+CREATE TABLE "object" (
+    kind INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 255),
     tenant TEXT NOT NULL,
     project TEXT NOT NULL,
     id TEXT NOT NULL,

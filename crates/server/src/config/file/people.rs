@@ -1,4 +1,4 @@
-//! Who may ask, as it is written: plans, tenants, projects, keys, services, and the operators that change them.
+//! Who may ask, as it is written: plans, tenants, projects, keys, services, users, and the operators that change them.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::limit::Limit;
 use crate::config::values::Secret;
 
-/// Where plans, tenants, projects, keys and services are defined.
+/// Where plans, tenants, projects, keys, services and users are defined.
 #[derive(Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Truth {
@@ -80,7 +80,7 @@ pub struct Operator {
 pub enum Role {
     /// Look.
     Viewer,
-    /// Change tenants, projects, keys, services and plans.
+    /// Change tenants, projects, keys, services, users and plans.
     Admin,
     /// Change operators too.
     Owner,
@@ -114,6 +114,9 @@ pub struct Tenant {
     /// Fixed business services; a call names one in the header `x-tollbook-service`.
     #[serde(default)]
     pub services: Vec<Service>,
+    /// End users of whom something is to be said: limits of their own, or that their calls are refused. Others may call too.
+    #[serde(default)]
+    pub users: Vec<User>,
 }
 
 /// A part of a tenant.
@@ -211,4 +214,30 @@ pub enum Status {
     On,
     /// Its calls are refused.
     Off,
+}
+
+/// An end user of a tenant of whom something is to be said. One that is no object here is bound by the `user_limits` of tenant
+/// and plan alone; one that is, by its own limits beside them.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct User {
+    /// As clients name it in the header `x-tollbook-user`, byte for byte; unique in its tenant.
+    pub id: String,
+    /// Whether calls for this user are taken.
+    #[serde(default)]
+    pub status: UserStatus,
+    /// Limits on this user alone, over all keys of the tenant.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+}
+
+/// Whether calls for a user are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UserStatus {
+    /// They are.
+    #[default]
+    Active,
+    /// They are refused (403, `user_disabled`).
+    Disabled,
 }

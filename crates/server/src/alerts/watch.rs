@@ -4,7 +4,8 @@
 //! looked at: of another nothing moves. Those of a file are looked at all together.
 //! Accounts of single end users are not watched: only calls name those.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,24 @@ struct Quota<'a> {
     end: u64,
 }
 
+/// By tenant; of a file all are one, without a name.
+type Snapshots = BTreeMap<Arc<str>, Arc<Snapshot>>;
+
+/// Whom a look is at, each once: what is newer counts. Those behind where the last one ended come first, so that tenants
+/// that cannot be looked at keep no other from it for ever.
+fn in_turn<T: Clone>(
+    used: BTreeMap<Arc<str>, T>,
+    left: &mut BTreeMap<Arc<str>, T>,
+    from: &mut Option<Arc<str>>,
+) -> Vec<(Arc<str>, T)> {
+    let mut all = std::mem::take(left);
+    all.extend(used);
+    let Some(from) = from.take() else { return all.into_iter().collect() };
+    let behind = (Bound::Excluded(Arc::clone(&from)), Bound::Unbounded);
+    let first = all.range(behind).chain(all.range(..=from));
+    first.map(|(whose, snapshot)| (Arc::clone(whose), snapshot.clone())).collect()
+}
+
 /// Why a tenant cannot be looked at.
 enum Trouble {
     /// Nothing can be looked at.
@@ -75,24 +94,25 @@ impl Watch {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // The turns of the tenants' use at the last two looks.
         let (mut last, mut before) = (0, 0);
-        // Those whose calls held something at the last look.
-        let (mut holding, mut told) = (Vec::new(), false);
+        // Those whose calls held something at the last look, or who could not be looked at.
+        let (mut left, mut told) = (Snapshots::new(), false);
+        // Where the last look ended before its end.
+        let mut from = None;
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 // A sender that is gone stops too.
                 _ = stop.wait_for(|stopped| *stopped) => return,
             }
-            let mut snapshots = match &self.tenants {
+            let snapshots = match &self.tenants {
                 Some(tenants) => {
                     let (now, used) = tenants.used_since(before);
                     (before, last) = (last, now);
                     used
                 }
-                None => vec![self.admission.snapshot()],
+                None => Snapshots::from([(Arc::from(""), self.admission.snapshot())]),
             };
-            snapshots.append(&mut holding);
-            let done = self.look(&snapshots, &mut holding).await;
+            let done = self.look(in_turn(snapshots, &mut left, &mut from), &mut left, &mut from).await;
             self.metrics.jobs_runs.inc((Job::Alerts, if done.is_ok() { Run::Ok } else { Run::Failed }));
             match done {
                 Ok(()) => told = false,
@@ -108,37 +128,42 @@ impl Watch {
         }
     }
 
-    /// One tenant that cannot be looked at keeps no other from it. Whoever could not be, is looked at next time.
+    /// One tenant that cannot be looked at keeps no other from it. Whoever could not be is `left` for the next look, which
+    /// goes on behind `from`.
     async fn look(
         &self,
-        snapshots: &[Arc<Snapshot>],
-        holding: &mut Vec<Arc<Snapshot>>,
+        snapshots: Vec<(Arc<str>, Arc<Snapshot>)>,
+        left: &mut Snapshots,
+        from: &mut Option<Arc<str>>,
     ) -> anyhow::Result<()> {
-        let (mut failed, mut seen) = (Vec::new(), BTreeSet::new());
-        let by_tenant = self.tenants.is_some();
-        for (at, snapshot) in snapshots.iter().enumerate() {
-            let quotas = quotas(&snapshot.catalog, self.admission.now() / 1_000_000);
-            for (tenant, quotas) in quotas {
-                // One may be among them twice, the newer first.
-                if !seen.insert(tenant) {
-                    continue;
-                }
-                match self.tenant(tenant, &quotas).await {
-                    Ok(false) => continue,
-                    Ok(true) => {}
-                    Err(Trouble::Book(error)) if failed.len() + 1 < FAILURES_MAX => failed.push(error),
-                    Err(trouble) => {
-                        let rest = snapshots.get(at..).unwrap_or_default();
-                        holding.extend(rest.iter().filter(|_| by_tenant).cloned());
-                        return Err(match trouble {
-                            Trouble::Store(error) => anyhow::Error::new(error).context("the store is away"),
-                            Trouble::Book(error) => error,
-                        });
+        let mut failed = Vec::new();
+        let mut snapshots = snapshots.into_iter();
+        while let Some((whose, snapshot)) = snapshots.next() {
+            let mut is_left = false;
+            for (tenant, quotas) in quotas(&snapshot.catalog, self.admission.now() / 1_000_000) {
+                let trouble = match self.tenant(tenant, &quotas).await {
+                    Ok(holds) => {
+                        is_left |= holds;
+                        continue;
                     }
-                }
-                if by_tenant {
-                    holding.push(Arc::clone(snapshot));
-                }
+                    Err(trouble) => trouble,
+                };
+                is_left = true;
+                let error = match trouble {
+                    Trouble::Book(error) if failed.len() + 1 < FAILURES_MAX => {
+                        failed.push(error);
+                        continue;
+                    }
+                    Trouble::Book(error) => error,
+                    Trouble::Store(error) => anyhow::Error::new(error).context("the store is away"),
+                };
+                *from = Some(Arc::clone(&whose));
+                left.insert(whose, Arc::clone(&snapshot));
+                left.extend(snapshots);
+                return Err(error);
+            }
+            if is_left {
+                left.insert(whose, snapshot);
             }
         }
         failed.pop().map_or(Ok(()), Err)
@@ -329,6 +354,25 @@ fn body(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However often looks fail, no tenant is looked at twice in one, and each comes first some time.
+    #[test]
+    fn looks_that_fail_pile_nothing_up_and_keep_nobody_from_the_next() {
+        let named = |names: &[&str], at: u32| names.iter().map(|name| (Arc::from(*name), at)).collect();
+        let (mut left, mut from) = (named(&["a", "b", "c"], 1), None);
+        for at in 2..100 {
+            let all = in_turn(named(&["b", "d"], at), &mut left, &mut from);
+            let names: Vec<&str> = all.iter().map(|(name, _)| &**name).collect();
+            let want =
+                [["a", "b", "c", "d"], ["b", "c", "d", "a"], ["c", "d", "a", "b"], ["d", "a", "b", "c"]];
+            assert_eq!(names, want[(at as usize - 2) % 4]);
+            assert!(all.contains(&(Arc::from("b"), at)), "what is newer counts");
+            // The first one fails, and all are left.
+            from = Some(Arc::clone(&all[0].0));
+            left = all.into_iter().collect();
+        }
+        assert_eq!(in_turn(named(&[], 0), &mut named(&["x"], 1), &mut Some(Arc::from("y"))).len(), 1);
+    }
 
     #[test]
     fn an_events_id_is_made_of_all_that_tells_crossings_apart() {

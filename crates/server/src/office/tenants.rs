@@ -8,7 +8,7 @@
 //! (what was read of them is kept as text, and what that leaves open is read when the store is back); others cannot be looked up, which is said and not guessed. A tenant
 //! whose objects do not fit this gateway's file goes on by what is kept of it, with an alarm.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -250,12 +250,12 @@ impl Tenants {
         all.iter().map(|entry| Arc::clone(&entry.snapshot)).collect()
     }
 
-    /// The snapshots of the tenants that called after that turn, and the turn it is now.
-    pub(crate) fn used_since(&self, turn: u64) -> (u64, Vec<Arc<Snapshot>>) {
+    /// The snapshots of the tenants that called after that turn, by tenant, and the turn it is now.
+    pub(crate) fn used_since(&self, turn: u64) -> (u64, BTreeMap<Arc<str>, Arc<Snapshot>>) {
         let now = self.ticks.load(Ordering::Relaxed);
         let kept = self.read();
         let used = kept.by_tenant.values().filter(|entry| entry.used.load(Ordering::Relaxed) >= turn);
-        (now, used.map(|entry| Arc::clone(&entry.snapshot)).collect())
+        (now, used.map(|entry| (Arc::clone(&entry.tenant), Arc::clone(&entry.snapshot))).collect())
     }
 
     #[cfg(test)]

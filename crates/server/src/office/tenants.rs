@@ -4,9 +4,10 @@
 //! reader cannot bring an old limit back, for what it read is compared with that before it is kept. One lookup of one key,
 //! or of one tenant, is under way at a time; whoever asks meanwhile waits for it. A key that nobody has is remembered
 //! shortly, and forgotten with every change.
-//! When the store is away: tenants that are kept go on, also on another base, as long as nothing of their own has changed
-//! (what was read of them is kept as text, and what that leaves open is read when the store is back); others cannot be looked up, which is said and not guessed. A tenant
-//! whose objects do not fit this gateway's file goes on by what is kept of it, with an alarm.
+//! When the store is away: tenants that are kept go on, also on another base, as long as nothing of their own has changed:
+//! what was read of them is kept as text, and what that leaves open is read when the store is back. Others cannot be looked
+//! up, which is said and not guessed. A tenant whose objects do not fit this gateway's file goes on by what is kept of it,
+//! with an alarm.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
